@@ -31,9 +31,9 @@ from roofline.core.units import format_s
 from roofline.design.advice.result import Advice
 from roofline.machine import catalog
 from roofline.pipeline.advising import advise
-from roofline.pipeline.measured_comparisons import Candidate, measured_in_turn
+from roofline.pipeline.measured_comparisons import Candidate, measure_interleaved
 from roofline.pipeline.profiles import profile
-from roofline.pipeline.trials import of_rounds
+from roofline.pipeline.trials import saving_of_rounds
 from roofline.run import RunOptions
 
 HERE = Path(__file__).parent
@@ -317,8 +317,8 @@ def _in_turn(case: Case, *, quick: bool) -> dict[str, Any]:
         )
         for name in (case.model, case.after)
     ]
-    rounds = measured_in_turn(sides, rounds=2 if quick else 7, force=quick)
-    found = of_rounds([(before, after) for before, after in rounds.rounds])
+    rounds = measure_interleaved(sides, rounds=2 if quick else 7, force=quick)
+    found = saving_of_rounds([(before, after) for before, after in rounds.rounds])
     return {
         "measured_before_s": found.before_s,
         "measured_after_s": found.after_s,

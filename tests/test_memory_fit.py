@@ -11,6 +11,7 @@ import torch
 import roofline
 from roofline.analysis import Analysis
 from roofline.analysis.drawing import picture_warnings
+from roofline.core.blocks import View
 from roofline.design.comparison.result import Comparison
 from roofline.machine.hardware import HardwareProfile
 from roofline.render.console import plain_text
@@ -89,7 +90,7 @@ def test_a_pass_fits_up_to_the_last_byte(
     found = analyzed(capacity_bytes)
     assert found.totals.peak_memory_bytes == PEAK_BYTE
     assert found.fits is fits
-    text = plain_text(found.report())
+    text = plain_text(found.report(View(verbose=True)))
     assert memory_line(text).endswith(f" · {words}")
     assert ("does not fit into the memory of one" in text) is (fits is False)
     assert text.count("memory capacity not known") == (fits is None)
@@ -118,10 +119,10 @@ def test_a_machine_without_room_is_listed_and_not_ranked(tmp_path: Path) -> None
     assert [each.fits for each in found.machines] == [False, True, None]
     bounds = [each.eager_min_time_s or 0.0 for each in found.machines]
     assert bounds[0] < bounds[2] < bounds[1]
-    lowest = next(each for each in found.sentences if "the bound is lowest" in each)
-    assert lowest.startswith("the bound is lowest on open,")
+    lowest = next(each for each in found.sentences if "(lowest)" in each)
+    assert " on open (lowest)" in lowest
     assert "does not fit on small (4.01 MB of 3.00 MB)" in found.sentences
-    text = plain_text(found.report())
+    text = plain_text(found.report(View(verbose=True)))
     rows = {line.split()[1]: line for line in text.splitlines() if line[:2] in ("A ", "B ", "C ")}
     assert [rows[name].split("  ")[-1].strip() for name in ("small", "large", "open")] == [
         "does not fit",
@@ -145,10 +146,11 @@ def test_a_single_machine_with_room_is_said() -> None:
     tiny = machine("tiny", 1_000_000)
     found = roofline.compare_machines(wide(), inputs=(1, 1000), hardware=[tiny, LARGE])
     assert any(
-        each.startswith("the bound is ") and each.endswith(" on large, the only one where it fits")
+        each.startswith("minimum time")
+        and each.endswith(" on large, the only machine where it fits")
         for each in found.sentences
     )
-    assert not any("lowest" in each for each in found.sentences)
+    assert not any("(lowest)" in each for each in found.sentences)
 
 
 def test_what_does_not_fit_wins_nowhere() -> None:
@@ -157,9 +159,9 @@ def test_what_does_not_fit_wins_nowhere() -> None:
     assert small.winner is None
     assert large.winner == there.winner == 1
     assert "only narrow fits into memory on small" in found.verdict
-    assert not any("wins on small" in each for each in found.sentences)
-    assert "on small, the reference wide does not fit: 4.01 MB of 3.00 MB" in found.sentences
-    text = plain_text(found.report())
+    assert not any("on small (" in each for each in found.sentences)
+    assert "reference wide on small: does not fit: 4.01 MB of 3.00 MB" in found.sentences
+    text = plain_text(found.report(View(verbose=True)))
     assert text.count("capacity not known") == 1
     assert text.count("does not fit") == 2
     rows = list(csv.DictReader(found.to_csv().splitlines()))
@@ -178,7 +180,7 @@ def test_nothing_fits_is_said() -> None:
     tiny = machine("tiny", 10_000)
     found = roofline.compare(wide(), narrow(), inputs=(1, 1000), hardware=[tiny, LARGE])
     assert isinstance(found, Comparison)
-    assert "none fits into memory on tiny" in found.verdict
+    assert "no model fits into memory on tiny" in found.verdict
 
 
 def test_one_machine_says_which_of_the_models_do_not_fit() -> None:
@@ -187,12 +189,12 @@ def test_one_machine_says_which_of_the_models_do_not_fit() -> None:
     )
     assert isinstance(found, Comparison)
     (sentence,) = found.sentences
-    assert sentence.endswith("; but wide does not fit: 4.01 MB of 3.00 MB")
-    text = plain_text(found.report())
+    assert sentence.endswith("; wide does not fit: 4.01 MB of 3.00 MB")
+    text = plain_text(found.report(View(verbose=True)))
     (row,) = (line for line in text.splitlines() if line.startswith("fits in memory"))
     assert row.split() == ["fits", "in", "memory", "yes", "does", "not", "fit"]
     of_open = roofline.compare(narrow(), wide(), inputs=(1, 1000), hardware=OPEN)
-    text = plain_text(of_open.report())
+    text = plain_text(of_open.report(View(verbose=True)))
     assert "fits in memory" not in text
     assert text.count("memory capacity not known: open") == 1
 

@@ -50,7 +50,7 @@ class Rule:
     """
 
     kind: str
-    says: str
+    description: str
     portion: Portion
     operators: frozenset[str] = frozenset()
     types: frozenset[str] = frozenset()
@@ -59,7 +59,7 @@ class Rule:
 
     def matches(self, record: OperatorRecord) -> bool:
         """Whether the rule is about this operator."""
-        return functional(record.op) in self.operators or record.type in self.types
+        return base_name(record.op) in self.operators or record.type in self.types
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +81,12 @@ class Convention:
     forward_only: bool = True
 
 
-def functional(op: str) -> str:
+def base_name(op: str) -> str:
     """The name of an operator without its name space and without the mark of in-place ones."""
     return op.removeprefix("aten.").removesuffix("_")
 
 
-def plain_name(label: str) -> str:
+def canonical_label(label: str) -> str:
     """What a counter's label stands for: ``__iadd__``, ``add_`` and ``add`` are all ``add``."""
     name = label.strip("_")
     if label.startswith("__") and label.endswith("__"):
@@ -105,7 +105,7 @@ Count = Callable[[OperatorRecord], int]
 def _rule(
     portion: Portion,
     kind: str,
-    says: str,
+    description: str,
     operators: str = "",
     labels: str = "",
     *,
@@ -115,7 +115,7 @@ def _rule(
     """A rule; names stand in one text, types with commas between them."""
     return Rule(
         kind=kind,
-        says=says,
+        description=description,
         portion=portion,
         operators=frozenset(operators.split()),
         types=frozenset(filter(None, types.split(", "))),
@@ -170,13 +170,15 @@ _PRODUCT_LABELS = f"{_UNFUSED_LABELS} scaled_dot_product_attention"
 
 def _products(each: Literal[1, 2]) -> tuple[Rule, ...]:
     """What DeepSpeed and torchlens count of products."""
-    count, says = (_macs if each == 1 else _two_a_mac), f"{each} a multiply-add"
+    count, description = (_macs if each == 1 else _two_a_mac), f"{each} a multiply-add"
     return (
         _product("fused layers", _TAKEN_APART, _FUSED, _PRODUCT_LABELS),
-        _product("convolutions", says, "", _CONVOLUTION_LABELS, types=_CONVOLUTIONS, count=count),
+        _product(
+            "convolutions", description, "", _CONVOLUTION_LABELS, types=_CONVOLUTIONS, count=count
+        ),
         # Attention that has no kernel of its own is matrix products to us, and not to them.
         _product(
-            *("matrix products and attention", says, _PRODUCTS, _PRODUCT_LABELS),
+            *("matrix products and attention", description, _PRODUCTS, _PRODUCT_LABELS),
             types="attention",
             count=count,
         ),

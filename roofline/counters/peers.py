@@ -258,7 +258,7 @@ class NotRunError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
+class PeerCounter:
     """A counter: its name, the package that has it, what its numbers mean, and how it is asked.
 
     ``count`` gives one `Reported` a convention.
@@ -273,22 +273,22 @@ class Peer:
 
 
 PEERS = (
-    Peer(
+    PeerCounter(
         name="torch FlopCounterMode",
         package="torch",
         conventions=(FLOP_COUNTER_MODE,),
         count=count_flop_counter_mode,
         needs_weights=False,
     ),
-    Peer(name="fvcore", package="fvcore", conventions=(FVCORE,), count=count_fvcore),
-    Peer(
+    PeerCounter(name="fvcore", package="fvcore", conventions=(FVCORE,), count=count_fvcore),
+    PeerCounter(
         name="DeepSpeed",
         package="deepspeed",
         install="DS_BUILD_OPS=0 pip install deepspeed",
         conventions=(DEEPSPEED_MACS, DEEPSPEED_FLOPS),
         count=count_deepspeed,
     ),
-    Peer(
+    PeerCounter(
         name="torchlens",
         package="torchlens",
         conventions=(TORCHLENS_MACS, TORCHLENS_FLOPS),
@@ -297,8 +297,8 @@ PEERS = (
 )
 
 
-def ask(
-    peer: Peer, subject: Callable[[Peer], Subject], records: Iterable[OperatorRecord]
+def run_counter(
+    peer: PeerCounter, subject: Callable[[PeerCounter], Subject], records: Iterable[OperatorRecord]
 ) -> tuple[CountedBy, ...]:
     """What a counter says, one value for each of its numbers, explained from the operators we saw.
 
@@ -334,7 +334,7 @@ def ask(
     )
 
 
-def _of(peer: Peer, convention: Convention) -> dict[str, Any]:
+def _of(peer: PeerCounter, convention: Convention) -> dict[str, Any]:
     try:
         installed = version(peer.package)
     except PackageNotFoundError:
@@ -344,7 +344,7 @@ def _of(peer: Peer, convention: Convention) -> dict[str, Any]:
     return {"counter": peer.name, "version": installed, **of_convention}
 
 
-def _without_number(peer: Peer, outcome: Outcome, note: str) -> tuple[CountedBy, ...]:
+def _without_number(peer: PeerCounter, outcome: Outcome, note: str) -> tuple[CountedBy, ...]:
     # One line says it, however many numbers the counter would have given.
     return (CountedBy(**_of(peer, peer.conventions[0]), outcome=outcome, note=note),)
 

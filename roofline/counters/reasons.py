@@ -15,8 +15,8 @@ from roofline.counters.conventions import (
     Portion,
     Reported,
     Rule,
-    functional,
-    plain_name,
+    base_name,
+    canonical_label,
 )
 from roofline.counters.result import Difference, Source
 from roofline.workload.operators import OperatorRecord, State
@@ -103,8 +103,8 @@ class _Reasons:
         without: dict[str, _Share] = {}
         for record in records:
             number = next((i for i, rule in enumerate(rules) if rule.matches(record)), None)
-            name = functional(record.op)
-            name = plain_name(name) if convention.by_name else name
+            name = base_name(record.op)
+            name = canonical_label(name) if convention.by_name else name
             of = without.setdefault(name, _Share()) if number is None else shares[number]
             of.records.append(record)
             of.ours += _ours(record, portion, convention)
@@ -120,13 +120,15 @@ class _Reasons:
                 continue
             calls, expected = len(share.records), sum(map(rule.count, share.records))
             if expected != share.ours:
-                self.add(rule.kind, rule.says, calls, expected - share.ours, "rule")
+                self.add(rule.kind, rule.description, calls, expected - share.ours, "rule")
             for label in sorted(rule.labels & reported.left_out.keys()):
                 if portion == "product":
                     left_out = reported.left_out[label]
                     expected -= left_out
-                    says = f"leaves {label} out of this number, though it counts it in another"
-                    self.add(label, says, 0, -left_out, "breakdown")
+                    description = (
+                        f"leaves {label} out of this number, though it counts it in another"
+                    )
+                    self.add(label, description, 0, -left_out, "breakdown")
             amount = sum(breakdown.get(label, 0) for label in rule.labels) - expected
             # Rules without labels are about what its breakdown does not have.
             if not amount or not rule.labels:
@@ -141,7 +143,9 @@ class _Reasons:
                 self._add_leftover(rule, calls, amount, breakdown)
         for number, counted in by_breakdown.items():
             rule, share = rules[number], shares[number]
-            self.add(rule.kind, rule.says, len(share.records), counted - share.ours, "breakdown")
+            self.add(
+                rule.kind, rule.description, len(share.records), counted - share.ours, "breakdown"
+            )
         ruled = {label for rule in rules for label in rule.labels}
         self._add_without_rule(
             without, {label: count for label, count in breakdown.items() if label not in ruled}
@@ -163,13 +167,13 @@ class _Reasons:
             return
         names = ", ".join(sorted(rule.labels & breakdown.keys())) or "nothing"
         reason = f"not explained: its breakdown has {names} for these, which is not what its rule"
-        self.add(rule.kind, f"{reason} gives ({rule.says})", calls, amount, "none")
+        self.add(rule.kind, f"{reason} gives ({rule.description})", calls, amount, "none")
 
     def _add_without_rule(self, without: Mapping[str, _Share], others: Mapping[str, int]) -> None:
         """Note operators that the counter misses, and labels that it alone has."""
         by_name: dict[str, int] = {}
         for label, count in others.items():
-            name = plain_name(label) if self._convention.by_name else label
+            name = canonical_label(label) if self._convention.by_name else label
             by_name[name] = by_name.get(name, 0) + count
         for name, share in without.items():
             counted = by_name.pop(name, None) if self._convention.by_name else None

@@ -77,9 +77,9 @@ def advise(
         ]
     )
     if measure:
-        from roofline.pipeline.trials import tried
+        from roofline.pipeline.trials import try_findings
 
-        proposals, outcomes, conditions = tried(
+        proposals, outcomes, conditions = try_findings(
             model,
             inputs,
             RunOptions.of(inputs, **run),

@@ -16,7 +16,7 @@ from roofline.design.comparison.result import Comparison, distinct
 from roofline.errors import InputError, argument, did_you_mean
 from roofline.pipeline.analyses import KnownMachine, known_machines, placed_on_each
 from roofline.pipeline.machines import Hardware
-from roofline.pipeline.measured_comparisons import Candidate, check_measurable, measured_in_turn
+from roofline.pipeline.measured_comparisons import Candidate, check_measurable, measure_interleaved
 from roofline.pipeline.runs import CapturedPass, captured_pass
 from roofline.run import CompareKeywords, RunOptions, each_of, takes
 
@@ -159,7 +159,7 @@ def compare(
             )
             for way, name, analyses in zip(ways, called, found, strict=True)
         ]
-        measured = measured_in_turn(
+        measured = measure_interleaved(
             candidates, rounds=rounds, force=force, progress=progress, say=say
         )
     return Comparison.of(

@@ -12,7 +12,7 @@ from roofline.run import PassKeywords, RunOptions, ShapeKeywords, takes
 from roofline.workload.operators import OperatorRecord, State
 
 if TYPE_CHECKING:
-    from roofline.counters.peers import Peer
+    from roofline.counters.peers import PeerCounter
     from roofline.counters.subject import Subject
     from roofline.pipeline.analyses import Model
     from roofline.run import Loss
@@ -45,7 +45,7 @@ def crosscheck(model: Model, inputs: Any = None, **run: Unpack[CrosscheckKeyword
     options = RunOptions.of(inputs, **run)
     train, loss = options.train, options.loss
     options = replace(options, optimizer="none" if train else None)
-    from roofline.counters.peers import PEERS, NotRunError, ask
+    from roofline.counters.peers import PEERS, NotRunError, run_counter
     from roofline.counters.subject import default_loss, fake_subject, real_subject
     from roofline.workload.capture.passes import fits_in_memory, weights_bytes
     from roofline.workload.capture.restoration import (
@@ -62,7 +62,7 @@ def crosscheck(model: Model, inputs: Any = None, **run: Unpack[CrosscheckKeyword
     trained_with = (loss or default_loss) if train else None
     has_room = fits_in_memory(weights_bytes(source.module))
 
-    def subject(peer: Peer) -> Subject:
+    def subject(peer: PeerCounter) -> Subject:
         if has_room:
             return real_subject(source.module, given, wanted, source.rebuild, trained_with)
         if peer.needs_weights:
@@ -84,7 +84,9 @@ def crosscheck(model: Model, inputs: Any = None, **run: Unpack[CrosscheckKeyword
         restore_state(source.module),
         restore_tensors(source.module, but=() if has_room else weight_storages(source.module)),
     ):
-        counters = tuple(counted for peer in PEERS for counted in ask(peer, subject, records))
+        counters = tuple(
+            counted for peer in PEERS for counted in run_counter(peer, subject, records)
+        )
     return Crosscheck(
         model=source.name,
         inputs=asked.specs,

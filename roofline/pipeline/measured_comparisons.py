@@ -82,7 +82,7 @@ def check_measurable(
     check_rounds(rounds)
 
 
-def measured_in_turn(
+def measure_interleaved(
     candidates: Sequence[Candidate],
     *,
     rounds: int | None = None,
@@ -100,7 +100,7 @@ def measured_in_turn(
     """
     count = DEFAULT_ROUNDS if rounds is None else rounds
     found: list[tuple[RoundTime, ...]] = []
-    stays = "" if processes is not None else who_stays(candidates)
+    stays = "" if processes is not None else unpicklable_candidate(candidates)
     where = processes or (this_process if stays else fresh_processes)
     with on(force=force, say=say or silent, progress=progress) as here, where() as process:
         for number in range(count):
@@ -134,7 +134,7 @@ def this_process() -> Generator[Runs]:
     yield run_here
 
 
-def who_stays(candidates: Sequence[Candidate]) -> str:
+def unpicklable_candidate(candidates: Sequence[Candidate]) -> str:
     """The first candidate that another process could not load; ``""`` if there is none."""
     for each in candidates:
         if isinstance(each.model, str):
@@ -163,7 +163,7 @@ def rounds_of(
     return tuple(found)
 
 
-def round_time(here: Bench, candidate: Candidate) -> RoundTime:
+def time_candidate(here: Bench, candidate: Candidate) -> RoundTime:
     """One candidate in one round; runs in a process of its own."""
     asked = candidate.workload()
     found = measure_again(
@@ -178,7 +178,7 @@ def round_time(here: Bench, candidate: Candidate) -> RoundTime:
 
 def _timed(process: Runs, here: Bench, candidate: Candidate) -> RoundTime:
     try:
-        return process(round_time, here, candidate)
+        return process(time_candidate, here, candidate)
     except MemoryError:
         raise MeasurementError(f"{candidate.name} ran out of memory") from None
     except MeasurementError as error:

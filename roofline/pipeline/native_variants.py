@@ -21,7 +21,7 @@ from roofline.pipeline.measured_comparisons import (
     Candidate,
     rounds_of,
     this_process,
-    who_stays,
+    unpicklable_candidate,
 )
 from roofline.pipeline.runs import seeded
 from roofline.pipeline.timing import Bench, bench, gauged, real_model
@@ -129,7 +129,7 @@ def native_variants(
         inputs=inputs,
         options=replace(options, threads=analysis.threads),
     )
-    stays = "" if processes is not None else who_stays([original])
+    stays = "" if processes is not None else unpicklable_candidate([original])
     where = processes or (this_process if stays else fresh_processes)
     found: list[NativeVariant] = []
     with on(force=force, say=say or silent, progress=progress) as here, where() as process:

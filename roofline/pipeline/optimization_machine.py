@@ -43,7 +43,7 @@ from roofline.pipeline.machines import (
 from roofline.pipeline.measured_comparisons import (
     Candidate,
     check_here,
-    measured_in_turn,
+    measure_interleaved,
     rounds_of,
 )
 from roofline.pipeline.predictions import last_level_bytes
@@ -118,7 +118,7 @@ def check_bench(*, force: bool, say: Say | None) -> None:
 def time_eager(candidates: Sequence[Candidate], *, rounds: int | None = None, **how: Any) -> Trials:
     """Time candidates in eager torch, original first, each in a fresh process."""
     count = DEFAULT_ROUNDS if rounds is None else rounds
-    return _trials(measured_in_turn(candidates, rounds=count, **how), "eager", candidates)
+    return _trials(measure_interleaved(candidates, rounds=count, **how), "eager", candidates)
 
 
 class CompileError(Exception):

@@ -187,23 +187,23 @@ def strides_of(spec: TensorSpec) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whole(Candidate):
+class FoldedCandidate(Candidate):
     """A model; ``folds`` are modules of convolutions and of the batch norms that they take in."""
 
     folds: tuple[tuple[str, str], ...] = ()
 
 
-def round_of(here: Bench, whole: Whole, effort: Effort) -> RoundTime:
+def time_round(here: Bench, whole: FoldedCandidate, effort: Effort) -> RoundTime:
     """Whole passes of a model; runs in a process of its own."""
     asked = whole.workload()
     model = real_model(asked)
     if whole.folds:
-        model = folded(model, whole.folds)
+        model = fold_batch_norms(model, whole.folds)
     found = measure_again(here, asked, model, threads=whole.threads, effort=effort)
     return RoundTime(times_s=found.sample.times_s, clock_hz=found.pace.clock_hz)
 
 
-def folded(model: torch.nn.Module, pairs: Sequence[tuple[str, str]]) -> torch.nn.Module:
+def fold_batch_norms(model: torch.nn.Module, pairs: Sequence[tuple[str, str]]) -> torch.nn.Module:
     """A copy of a model whose convolutions have taken in the batch norms behind them."""
     import torch
     from torch.nn.utils.fusion import fuse_conv_bn_eval
@@ -234,7 +234,7 @@ _ROUNDS, _QUICK_ROUNDS = 5, 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredSaving:
     """Seconds before and after, and the interval of what was saved."""
 
     before_s: float
@@ -248,7 +248,7 @@ class Measured:
         return "confirmed" if self.low_s > 0 else "not confirmed"
 
 
-def tried(
+def try_findings(
     model: Any,
     inputs: Any,
     options: RunOptions,
@@ -275,7 +275,7 @@ def tried(
         bench(force=force, say=say or silent, progress=progress) as here,
         fresh_processes() as process,
     ):
-        whole = Whole(
+        whole = FoldedCandidate(
             name=analysis.model,
             model=model,
             inputs=inputs,
@@ -307,7 +307,7 @@ class Trial:
 
     process: Runs
     here: Bench
-    as_it_is: Whole
+    as_it_is: FoldedCandidate
     analysis: Analysis
     is_quick: bool
 
@@ -338,7 +338,7 @@ class Trial:
         note = "its operators timed on their own"
         if not any(each.after for each in proposal.swaps):
             note += ", with nothing in their place"
-        found = replace(with_measured(finding, together(times)), note=note)
+        found = replace(with_measured(finding, combine_swaps(times)), note=note)
         return replace(proposal, finding=found)
 
     def of_model(self, outcome: Outcome) -> Outcome:
@@ -366,8 +366,12 @@ class Trial:
         return replace(outcome, finding=with_measured(found, measured), words="")
 
     def _whole(
-        self, other: Whole, *, samples: float = 1.0, environment: Mapping[str, str] | None = None
-    ) -> Measured:
+        self,
+        other: FoldedCandidate,
+        *,
+        samples: float = 1.0,
+        environment: Mapping[str, str] | None = None,
+    ) -> MeasuredSaving:
         """The model as it is and another one, in turn, each pass in a process of its own."""
         effort = _QUICK_PASSES if self.is_quick else _PASSES
         pairs: list[tuple[RoundTime, RoundTime]] = []
@@ -376,18 +380,20 @@ class Trial:
             if environment:
                 process = stack.enter_context(fresh_processes(environment=environment))
             for _ in range(_QUICK_ROUNDS if self.is_quick else _ROUNDS):
-                before = self.process(round_of, self.here, self.as_it_is, effort)
-                pairs.append((before, process(round_of, self.here, other, effort)))
-        return of_rounds(pairs, samples=samples)
+                before = self.process(time_round, self.here, self.as_it_is, effort)
+                pairs.append((before, process(time_round, self.here, other, effort)))
+        return saving_of_rounds(pairs, samples=samples)
 
 
-def of_rounds(pairs: Sequence[tuple[RoundTime, RoundTime]], *, samples: float = 1.0) -> Measured:
+def saving_of_rounds(
+    pairs: Sequence[tuple[RoundTime, RoundTime]], *, samples: float = 1.0
+) -> MeasuredSaving:
     """What rounds of a model before and after a change say, both at one clock in each."""
     before_s = [before.measured_s for before, _ in pairs]
     after_s = [after.at_clock_of(before) / samples for before, after in pairs]
     saved_s = [one - other for one, other in zip(before_s, after_s, strict=True)]
     before, saved = median(before_s), median(saved_s)
-    return Measured(
+    return MeasuredSaving(
         before_s=before,
         # So that what is saved is their difference.
         after_s=max(0.0, before - saved),
@@ -396,7 +402,7 @@ def of_rounds(pairs: Sequence[tuple[RoundTime, RoundTime]], *, samples: float = 
     )
 
 
-def together(times: Sequence[SwapTimes]) -> Measured:
+def combine_swaps(times: Sequence[SwapTimes]) -> MeasuredSaving:
     """What several swaps save together; equal ones were timed once, and vary together."""
     before_s = saved_s = 0.0
     below: list[float] = []
@@ -407,7 +413,7 @@ def together(times: Sequence[SwapTimes]) -> Measured:
         saved_s += saving_s * count
         below.append(count * (saving_s - quantile(each.savings_s, 0.1)))
         above.append(count * (quantile(each.savings_s, 0.9) - saving_s))
-    return Measured(
+    return MeasuredSaving(
         before_s=before_s,
         after_s=max(0.0, before_s - saved_s),
         low_s=saved_s - math.hypot(*below),
@@ -415,7 +421,7 @@ def together(times: Sequence[SwapTimes]) -> Measured:
     )
 
 
-def with_measured(finding: Finding, measured: Measured) -> Finding:
+def with_measured(finding: Finding, measured: MeasuredSaving) -> Finding:
     """The finding with what trying it gave."""
     return replace(
         finding,

@@ -38,8 +38,8 @@ def test_one_model_in_several_types(capsys: pytest.CaptureFixture[str]) -> None:
     types = ["--dtype", "float32", "--dtype", "bfloat16"]
     assert run(["compare", NET, *types, *SHEET, "--reference", f"{NET} bfloat16"]) == 0
     said = capsys.readouterr().out
-    assert f"{NET} bfloat16 against {NET} float32 on 10980xe" in said
-    assert "Modules side by side (bound), the largest differences first" in said
+    assert f"{NET} float32 vs {NET} bfloat16: " in said
+    assert "Modules by largest difference (minimum time)" in said
 
 
 def test_batches_threads_and_layouts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,9 +56,7 @@ def test_batches_threads_and_layouts(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert {each["flop_per_sample_ratio"] for each in data["rows"]} == {1.0}
     assert [each["threads"] for each in data["rows"]] == [1, 1, 16, 16] * 2
     assert data["rows"][1]["run"]["channels_last"]
-    assert "batches differ: FLOP, traffic and times are those of one sample" in (
-        capsys.readouterr().out
-    )
+    assert "batches differ: FLOP, traffic and times are per sample" in (capsys.readouterr().out)
 
 
 def test_several_machines(blocks: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,8 +64,8 @@ def test_several_machines(blocks: Path, capsys: pytest.CaptureFixture[str]) -> N
     machines = [*SHEET, "--hardware", "v100"]
     assert run(["compare", *models, *machines]) == 0
     said = capsys.readouterr().out
-    assert "by its bound alone: " in said
-    assert "wins on 10980xe (" in said
+    assert "lowest minimum time: " in said
+    assert " on 10980xe (" in said
     assert run(["compare", *models, *machines, "--format", "csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [each["hardware"] for each in rows] == ["10980xe", "10980xe", "v100", "v100"]
@@ -79,7 +77,7 @@ def test_rows_are_chosen(blocks: Path, capsys: pytest.CaptureFixture[str]) -> No
     def table(*options: str) -> list[str]:
         assert run(["compare", *models, *options]) == 0
         said = capsys.readouterr().out
-        lines = said[said.index("side by side") :].split("\n\n")[0].splitlines()
+        lines = said[said.index(" (minimum time)") :].split("\n\n")[0].splitlines()
         return [line.split("  ")[0] for line in lines[2:]]
 
     # Both have 0, a convolution; 1 is another class in the same place, 2 is one's own.
@@ -103,8 +101,8 @@ def test_every_format_is_written(blocks: Path, tmp_path: Path) -> None:
 def test_equal_things_are_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", NET, NET, *SHEET]) == 0
     said = capsys.readouterr().out
-    assert f"{NET} (1) and {NET} (2) are the same: one model, run in one way" in said
-    assert f"{NET} (2) against {NET} (1): as many FLOP, the same bound time on 10980xe" in said
+    assert f"{NET} (1) and {NET} (2) are identical: same model and run" in said
+    assert f"{NET} (2) vs {NET} (1): equal FLOP, equal minimum time on 10980xe" in said
 
 
 @pytest.mark.parametrize(
@@ -190,4 +188,4 @@ def test_measuring_is_handed_on(
     assert (asked["models"], asked["measure"], asked["rounds"]) == (("a", "b"), True, 3)
     assert (asked["hardware"], asked["threads"], asked["force"]) == ("host", [1, 2], True)
     assert asked["channels_last"] is True
-    assert "a against b on sheet" in capsys.readouterr().out
+    assert "b vs a: " in capsys.readouterr().out

@@ -30,8 +30,8 @@ def test_a_table_and_files_of_every_format(
     names = [tmp_path / f"x{each}" for each in (".json", ".csv", ".md", ".html", ".png", ".svg")]
     assert sweep("channels=8:32:x2,size=7|14", *(f"-o{each}" for each in names)) == 0
     out, err = capsys.readouterr()
-    assert out.startswith("A against B over channels 8 to 32, size 7 to 14\n")
-    assert "size down, channels across" in out and "compared by their bounds" in out
+    assert out.startswith("A vs B over channels 8 to 32, size 7 to 14: ")
+    assert "size down, channels across" in out and "lowest minimum time" in out
     assert err.splitlines()[-1] == f"Wrote {names[-1]}"
     assert len(json.loads(names[0].read_text())["rows"]) == 12
     assert len(names[1].read_text().splitlines()) == 13
@@ -46,14 +46,14 @@ def test_machines_by_their_balance(tmp_path: Path, capsys: pytest.CaptureFixture
     file = tmp_path / "ridge.html"
     assert sweep("balance=1:256:x2", "-o", str(file), designs=designs) == 0
     out, _ = capsys.readouterr()
-    assert "Machines that there are" in out and "h100" in out
-    assert "no predictions for machines that do not exist" in out
+    assert "Known machines by balance" in out and "h100" in out
+    assert "hypothetical machines: " in out
     assert "<svg" in file.read_text()
 
 
 def test_the_reference_is_one_of_the_designs(capsys: pytest.CaptureFixture[str]) -> None:
     assert sweep("channels=8,size=7", "--reference", SEPARABLE) == 0
-    assert f"B         {SEPARABLE}  (the reference)" in capsys.readouterr().out
+    assert f"B        {SEPARABLE}  (reference)" in capsys.readouterr().out
     assert sweep("channels=8,size=7", "--reference", "conv") == 2
     assert f"; there are {STANDARD}, {SEPARABLE}" in capsys.readouterr().err
 
@@ -61,7 +61,7 @@ def test_the_reference_is_one_of_the_designs(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("spec", "more", "said"),
     [
-        ("channels=8:4:x2,size=7", (), "low is above high, so 'channels' has no values"),
+        ("channels=8:4:x2,size=7", (), "axis 'channels': low exceeds high"),
         ("chanels=8,size=7", (), "did you mean 'channels'?"),
         ("channels=8,size=7", ("-o", "x.pdf"), "unknown suffix '.pdf'"),
         ("channels=8,size=7", ("-o", "x.trace.json"), "trace"),

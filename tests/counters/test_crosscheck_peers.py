@@ -225,7 +225,7 @@ def asked(
     monkeypatch: pytest.MonkeyPatch, count: Callable[[Subject], Any], package: str = "torch"
 ) -> CountedBy:
     """What a crosscheck says of a counter that does what `count` does."""
-    peer = known.Peer(
+    peer = known.PeerCounter(
         name="stand-in",
         package=package,
         install="pip install stand-in",

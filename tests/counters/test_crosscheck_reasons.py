@@ -19,7 +19,7 @@ from roofline.counters.conventions import (
     TORCHLENS_MACS,
     Convention,
     Reported,
-    plain_name,
+    canonical_label,
 )
 from roofline.counters.reasons import differences, in_our_unit
 from roofline.counters.result import Difference
@@ -265,10 +265,15 @@ def test_free_operators_and_unknown_ones_have_no_reason() -> None:
 
 def test_names_of_one_operation() -> None:
     for label in ("add", "add_", "__add__", "__iadd__", "__radd__"):
-        assert plain_name(label) == "add"
-    assert plain_name("__truediv__") == plain_name("div") == plain_name("true_divide") == "div"
-    assert plain_name("relu_") == "relu"
-    assert plain_name("__invert__") == "invert"
+        assert canonical_label(label) == "add"
+    assert (
+        canonical_label("__truediv__")
+        == canonical_label("div")
+        == canonical_label("true_divide")
+        == "div"
+    )
+    assert canonical_label("relu_") == "relu"
+    assert canonical_label("__invert__") == "invert"
 
 
 LABELS = ("conv", "conv2d", "convolution", "linear", "addmm", "batch_norm", "relu", "exp", "odd")

@@ -121,7 +121,7 @@ def test_files_have_all_of_it(tmp_path: Path) -> None:
 
 @pytest.fixture
 def only_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = known.Peer(
+    missing = known.PeerCounter(
         name="other",
         package="no_such_counter",
         install="pip install other",

@@ -171,7 +171,7 @@ def test_what_is_left_out_saves_time_however_long_it_takes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("saving", "is_worth"),
+    ("saving", "is_worthwhile"),
     [
         (Saving(before_s=2.0, after_s=0.9), True),
         (Saving(before_s=2.0, after_s=1.1), False),
@@ -179,8 +179,10 @@ def test_what_is_left_out_saves_time_however_long_it_takes() -> None:
         (Saving(before_s=9.0, after_s=2.0, low_s=-0.1, high_s=9.0), False),
     ],
 )
-def test_worth_is_a_hundredth_and_more_than_the_interval(saving: Saving, is_worth: bool) -> None:
-    assert saving.is_worth(100.0) is is_worth
+def test_worth_is_a_hundredth_and_more_than_the_interval(
+    saving: Saving, is_worthwhile: bool
+) -> None:
+    assert saving.is_worthwhile(100.0) is is_worthwhile
 
 
 def test_findings_are_ranked_by_what_they_save() -> None:

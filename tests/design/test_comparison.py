@@ -60,8 +60,8 @@ def test_ceilings_and_sentence() -> None:
     assert [ceilings(each) for each in comparison.analyses] == [{"DRAM": 1.0}, {"DRAM": 1.0}]
     (sentence,) = comparison.sentences
     assert sentence == (
-        "b against a: 8 × fewer FLOP, 1.3 × lower bound time on 10980xe:"
-        " the depthwise convolution takes 100 % of its bound and is bound by DRAM"
+        "b vs a: 8× fewer FLOP, 1.3× shorter minimum time on 10980xe;"
+        " depthwise convolution: 100 % of its minimum time, limited by DRAM"
     )
 
 
@@ -76,7 +76,7 @@ def test_unknown_flop_is_never_compared_as_if_it_were_known() -> None:
     comparison = roofline.compare(
         Odd(), torch.nn.ReLU(), inputs=(8, 8), names=["a", "b"], hardware=DRAM
     )
-    assert "FLOP not fully known" in comparison.sentences[0]
+    assert "FLOP unknown" in comparison.sentences[0]
     (flop,) = [each for each in comparison.quantities if each.name == "flop"]
     assert flop.text == ("≥ 64 FLOP", "64 FLOP")
     assert flop.values == (None, 64)
@@ -97,7 +97,7 @@ def test_what_does_no_flop_is_compared_all_the_same(other: torch.nn.Module) -> N
     for found in (both, both.each_machine[0]):
         for reference in (0, 1):
             turned = replace(found, reference=reference)
-            assert "no FLOP on one side" in turned.sentences[-1]
+            assert "FLOP in one model only" in turned.sentences[-1]
             for format in ("json", "csv", "md", "html"):
                 assert turned.render(format)
 
@@ -118,7 +118,7 @@ def test_files_have_modules_side_by_side() -> None:
 def test_what_cannot_be_compared() -> None:
     first = roofline.analyze(standard(), (1, 8, 10, 10), hardware=DRAM)
     other = roofline.analyze(standard(), (1, 8, 10, 10), hardware="10980xe-measured")
-    with pytest.raises(InputError, match="analyse both for the same"):
+    with pytest.raises(InputError, match="use one machine and cache state"):
         roofline.compare(first, other)
     with pytest.raises(InputError, match="at least two"):
         roofline.compare(first)
@@ -137,11 +137,11 @@ def test_runs_of_different_kinds_are_told() -> None:
     inference = roofline.analyze(standard(), (1, 8, 10, 10), hardware=DRAM)
     step = roofline.analyze(standard(), (1, 8, 10, 10), hardware=DRAM, train=True, optimizer="sgd")
     comparison = Comparison.of([inference, step], names=["a", "b"])
-    assert comparison.notes == ("ratios are between training (b) and inference (a)",)
+    assert comparison.notes == ("training (b) is compared with inference (a)",)
     report = plain_text(comparison.report())
     assert "training step (sgd)" in report
-    assert "ratios are between training" in report
+    assert "training (b) is compared" in report
     alike = Comparison.of([step, step])
-    assert alike.notes == ("Conv2d (1) and Conv2d (2) are the same: one model, run in one way",)
+    assert alike.notes == ("Conv2d (1) and Conv2d (2) are identical: same model and run",)
     assert json.loads(comparison.to_json())["rows"][1]["run"]["optimizer"] == "sgd"
     assert "\nrun" not in plain_text(pair().report())

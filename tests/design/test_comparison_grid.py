@@ -50,15 +50,15 @@ def test_one_wins_where_bytes_count_the_other_where_flop_do() -> None:
     assert bounds[0] == pytest.approx((19_712e-9, 20_288e-9))
     assert bounds[1] == pytest.approx((294_912e-9, 51_200e-9))
     assert found.verdict == (
-        "by its bound alone: dense wins on computes (1.0 × as fast as light),"
-        " light wins on streams (5.8 × as fast as dense)",
+        "lowest minimum time: dense on computes (1.0× speedup over light),"
+        " light on streams (5.8× speedup over dense)",
     )
     first, second = found.sentences[1:]
     # 3 % more of a bound are no contradiction of FLOP.
     assert first.startswith(
-        "light against dense: 5.76 × fewer FLOP, 1.03 × higher bound time on computes:"
+        "light vs dense: 5.76× fewer FLOP, 1.03× longer minimum time on computes;"
     )
-    assert "5.76 × lower bound time on streams" in second
+    assert "5.76× shorter minimum time on streams" in second
 
 
 def test_predictions_win_before_bounds_and_say_when_it_is_open() -> None:
@@ -72,8 +72,8 @@ def test_predictions_win_before_bounds_and_say_when_it_is_open() -> None:
     found = Comparison.of([slow, near], [elsewhere(near), elsewhere(slow)], names=["a", "b"])
     here = small().hardware.name
     assert found.verdict == (
-        f"predicted: b wins on {here} (1.1 × as fast as a, though either may be the faster),"
-        " a wins on other (1.1 × as fast as b, though either may be the faster)",
+        f"lowest predicted time: b on {here} (1.1× speedup over a, not significant),"
+        " a on other (1.1× speedup over b, not significant)",
     )
 
 
@@ -92,21 +92,21 @@ def test_every_form_has_all_machines() -> None:
     assert light["eager_min_time_s"] == pytest.approx(51_200e-9)
     assert len(data["analyses"]) == 4
     text = plain_text(found.report())
-    assert "dense against light on computes, streams" in text
+    assert "Machine  computes, streams" in text
     assert found.verdict[0] in text
-    assert "side by side" not in text
+    assert "by largest difference" not in text
     # Inside light, the 4,096 bytes between its convolutions need not be moved.
-    assert "Minimum times: eager, fused, model" in text
+    assert "Minimum times (eager, fused, model) by machine" in text
     cells = next(line for line in text.splitlines() if " light " in line and " µs" in line)
     assert cells.split()[1:7:2] == ["20.3", "20.3", "12.1"]
     text = plain_text(found.report(View(by="type")))
-    assert "Types of operators side by side on streams (bound)" in text
+    assert "Operator types on streams (minimum time)" in text
 
 
 def test_what_is_no_grid() -> None:
     with pytest.raises(InputError, match="at least two models"):
         Comparison.of([])
-    with pytest.raises(InputError, match="3 analyses of 2 models"):
+    with pytest.raises(InputError, match="3 analyses for 2 models"):
         Comparison.of([small(), small()], [small()], names=["a", "b"])
     one = torch.nn.ReLU()
     for hardware, words in (

@@ -87,36 +87,35 @@ def test_the_part_that_flop_do_not_explain() -> None:
     assert part is not None
     assert part.type == "depthwise convolution"
     assert sentence(standard(), separable()) == (
-        "b against a: 8 × fewer FLOP, 4.0 × faster on sheet (predicted; 8 of 10: 3.5 to 4.6):"
-        " the 3 depthwise convolutions take 60 % of its time and reach 10 % of their roof, DRAM"
+        "b vs a: 8× fewer FLOP, 4.0× faster on sheet (predicted, 80 % interval 3.5 to 4.6);"
+        " 3 depthwise convolutions: 60 % of its predicted time, at 10 % of DRAM"
     )
 
 
 def test_seen_from_the_faster_one_it_is_the_same_part() -> None:
     words = sentence(standard(), separable(), reference=1)
     assert words == (
-        "a against b: 8 × more FLOP, 4.0 × slower on sheet (predicted; 8 of 10: 3.5 to 4.6):"
-        " the 3 depthwise convolutions take 60 % of the time of b and reach 10 % of their roof,"
-        " DRAM"
+        "a vs b: 8× more FLOP, 4.0× slower on sheet (predicted, 80 % interval 3.5 to 4.6);"
+        " 3 depthwise convolutions: 60 % of the predicted time of b, at 10 % of DRAM"
     )
 
 
 def test_fewer_flop_and_slower_all_the_same() -> None:
     slow = predicted(network(("depthwise convolution", 1_000_000)), [320e-6])
-    assert "8 × fewer FLOP, but 2.0 × slower on sheet" in sentence(standard(), slow)
+    assert "8× fewer FLOP, but 2.0× slower on sheet" in sentence(standard(), slow)
 
 
 def test_what_is_near_its_roof_is_bound_by_it() -> None:
     """8000 bytes at 10 GB/s take 0.8 µs, of 1."""
     light = predicted(network(("pointwise", 1_000)), [1e-6])
     words = sentence(standard(), light)
-    assert words.endswith(": the pointwise operator takes 100 % of its time and is bound by DRAM")
+    assert words.endswith("; pointwise operator: 100 % of its predicted time, limited by DRAM")
 
 
 def test_what_runs_between_operators_is_a_part() -> None:
     idle = predicted(network(("convolution", 1_000_000)), [20e-6], between_s=60e-6)
     assert sentence(standard(), idle).endswith(
-        ": what runs between operators takes 75 % of its time"
+        "; overhead between operators: 75 % of its predicted time"
     )
 
 
@@ -132,13 +131,13 @@ def test_measurements_in_turn_come_first() -> None:
     comparison = Comparison.of([standard(), separable()], names=["a", "b"], rounds=rounds)
     # 3, 3 and 2 times as fast: of a third, a third and a half, nine tenths are below 0.467.
     assert (
-        "3.0 × faster on sheet (measured; 3 rounds: 2.1 to 3.0), 4.0 × faster (predicted;"
+        "3.0× faster on sheet (measured, 3 rounds: 2.1 to 3.0), 4.0× faster (predicted,"
         in comparison.sentences[0]
     )
     assert comparison.quantity("measured_s").values == (3.0, 1.0)
-    (said,) = [each for each in provenance(comparison) if "measured in turn" in each]
-    assert said.startswith("measured in turn on 2026-03-04: 3 rounds")
-    assert "each in a process of its own (allocator: default)" in said
+    (said,) = [each for each in provenance(comparison) if "measured interleaved" in each]
+    assert said.startswith("measured interleaved on 2026-03-04: 3 rounds")
+    assert "each in a fresh process (allocator: default)" in said
 
 
 def in_turn(*pairs: tuple[float, float]) -> MeasuredRounds:
@@ -152,21 +151,21 @@ def test_where_measurement_and_prediction_disagree_there_is_no_reason() -> None:
     """Predicted to be 4 times as fast, b takes longer."""
     rounds = in_turn((2.0, 3.0), (2.0, 3.0))
     words = sentence(standard(), separable(), rounds=rounds)
-    assert "8 × fewer FLOP, but 1.5" in words and "× slower on sheet (measured; 2 rounds" in words
-    assert words.endswith("; prediction and measurement disagree on which is faster")
+    assert "8× fewer FLOP, but 1.5" in words and "× slower on sheet (measured, 2 rounds" in words
+    assert words.endswith("; prediction and measurement disagree")
     seen = sentence(standard(), separable(), rounds=rounds, reference=1)
-    assert seen.endswith("; prediction and measurement disagree on which is faster")
+    assert seen.endswith("; prediction and measurement disagree")
 
 
 def test_a_reason_that_the_measurement_does_not_bear_out_is_not_given() -> None:
     """b does fewer FLOP in a second as predicted, and more (an eighth of them in a tenth of the
     time) as measured; where rounds leave that open, its longest part is told."""
     against = sentence(standard(), separable(), rounds=in_turn((10.0, 1.0), (10.0, 1.0)))
-    assert against.endswith(")") and "4.0 × faster (predicted;" in against
+    assert against.endswith(")") and "4.0× faster (predicted," in against
     open_words = sentence(standard(), separable(), rounds=in_turn((10.0, 1.0), (6.0, 1.0)))
-    assert ": the 3 depthwise convolutions take 60 % of its time" in open_words
+    assert "; 3 depthwise convolutions: 60 % of its predicted time" in open_words
     borne_out = sentence(standard(), separable(), rounds=in_turn((3.0, 1.0), (3.0, 1.0)))
-    assert ": the 3 depthwise convolutions take 60 % of its time" in borne_out
+    assert "; 3 depthwise convolutions: 60 % of its predicted time" in borne_out
 
 
 def test_bounds_alone_are_bounds() -> None:
@@ -175,9 +174,7 @@ def test_bounds_alone_are_bounds() -> None:
             predicted_high_s=None) for row in each.operators), prediction=None)
             for each in (standard(), analysis_of(network(("depthwise convolution", 12_000),
             ("convolution", 988_000)), dram_profile()))]  # fmt: skip
-    assert sentence(*bare).startswith(
-        "b against a: 8 × fewer FLOP, 7.49 × lower bound time on sheet:"
-    )
+    assert sentence(*bare).startswith("b vs a: 8× fewer FLOP, 7.49× shorter minimum time on sheet;")
 
 
 def test_unknown_flop_gives_no_reason_by_flop() -> None:
@@ -186,5 +183,5 @@ def test_unknown_flop_gives_no_reason_by_flop() -> None:
     net.call("custom.odd", "unknown", "odd", (x,), net.tensor(1, 10), flop=None)
     odd = predicted(net, [10e-6, 30e-6])
     words = sentence(standard(), odd)
-    assert words.startswith("b against a: FLOP not fully known, 4.0 × faster on sheet (predicted;")
-    assert ": the unknown operator takes 75 % of its time" in words
+    assert words.startswith("b vs a: FLOP unknown, 4.0× faster on sheet (predicted,")
+    assert "; unknown operator: 75 % of its predicted time" in words

@@ -47,8 +47,10 @@ def test_the_verdict_on_two_machines_names_them() -> None:
     Narrow: 80 + 80 + 800 + 80 ns. Wide: 8 + 40 + 800 + 8 ns, the middle one at its 4000 FLOP.
     """
     verdict, times, _ = pair().sentences
-    assert verdict == "1 of 4 operators is compute-bound on wide but memory-bound on narrow"
-    assert times == f"the bound is lowest on wide, 856 ns; on narrow it is {1040 / 856:.3g} × that"
+    assert verdict == "1 of 4 operators is compute-bound on wide and memory-bound on narrow"
+    assert times == (
+        f"minimum time (eager) 856 ns on wide (lowest), {1040 / 856:.3g}× longer on narrow"
+    )
 
 
 def test_the_summary_of_each_machine_by_hand() -> None:
@@ -74,8 +76,7 @@ def test_both_ways_are_said() -> None:
     wide = replace(WIDE, compute=(*WIDE.compute, ceiling(1000e9, of="float64", threads=4)))
     verdict = compare(net, [narrow, wide]).sentences[0]
     assert verdict == (
-        "1 of 5 operators is compute-bound on narrow but memory-bound on wide,"
-        " and 1 the other way round"
+        "1 of 5 operators is compute-bound on narrow and memory-bound on wide, 1 vice versa"
     )
 
 
@@ -83,26 +84,21 @@ def test_many_machines_name_the_pair_that_differs_most() -> None:
     """Ridges at 10, 1 and 0.01: with the third machine, the low one changes sides as well."""
     third = sheet("third", 1e9, 100e9)
     verdict, farthest, *_ = compare(three_operators(), [NARROW, WIDE, third]).sentences
-    assert verdict == (
-        "2 of 4 operators change sides: each is compute-bound on some of the 3 machines"
-        " and memory-bound on others"
-    )
-    assert farthest == (
-        "the farthest apart: 2 are compute-bound on third but memory-bound on narrow"
-    )
+    assert verdict == ("2 of 4 operators change their limiter between 3 machines")
+    assert farthest == ("largest contrast: 2 are compute-bound on third and memory-bound on narrow")
 
 
 def test_nobody_changes_sides_is_said_too() -> None:
     twin = replace(NARROW, name="twin", description="another")
     assert compare(three_operators(), [NARROW, twin]).sentences[0] == (
-        "none of 4 operators changes sides: 1 compute-bound and 3 memory-bound on both machines"
+        "4 operators with the same limiter on both machines: 1 compute-bound, 3 memory-bound"
     )
 
 
 def test_a_side_that_is_unknown_is_said_to_be() -> None:
     assert COMPARISONS["none has ceilings"].sentences[0] == (
-        "none of 4 operators changes sides: 0 compute-bound and 0 memory-bound on both machines,"
-        " 4 of which one side or more is unknown"
+        "4 operators with the same limiter on both machines: 0 compute-bound, 0 memory-bound,"
+        " 4 with an unknown limiter"
     )
 
 
@@ -110,8 +106,8 @@ def test_the_side_of_a_group_is_where_most_of_its_time_goes() -> None:
     comparison = pair()
     (group,) = comparison.groups(lambda across: across[0].type == "none of them")
     narrow, wide = group.sides
-    assert (narrow.bound, narrow.whole) == (Bound.COMPUTE, False)
-    assert (wide.bound, wide.whole) == (Bound.COMPUTE, False)
+    assert (narrow.bound, narrow.is_sole) == (Bound.COMPUTE, False)
+    assert (wide.bound, wide.is_sole) == (Bound.COMPUTE, False)
     assert group.eager_min_time_s == pytest.approx((1040e-9, 856e-9))
     assert group.shares == pytest.approx((1, 1))
     assert not group.changes_sides
@@ -143,9 +139,9 @@ def test_a_machine_without_ceilings_has_no_bound_and_the_others_do() -> None:
     assert [each.eager_min_time_s is None for each in comparison.machines] == [False, True]
     assert comparison.machines[1].compute_share is None
     _, unknown, alone, neither = comparison.sentences
-    assert unknown == "no bound on bare: the ceilings are unknown"
-    assert alone.startswith("bound only on narrow: nothing was learned there")
-    assert neither.startswith("neither bound nor prediction on bare: nothing was learned there")
+    assert unknown == "minimum time unknown on bare (no ceilings)"
+    assert alone.startswith("bound only on narrow: no calibration")
+    assert neither.startswith("no ceilings and no prediction on bare: no calibration")
 
 
 def test_predictions_stand_where_there_are_some() -> None:
@@ -157,8 +153,8 @@ def test_predictions_stand_where_there_are_some() -> None:
     assert wide.interval_s == pytest.approx((9.9, 13.2))
     assert comparison.sentences[2:] == (
         "predicted on wide: 11 s (9.9 s to 13 s)",
-        "bound only on narrow: nothing was learned there of such a run (`roofline calibrate`, run"
-        " there, learns it)",
+        "bound only on narrow: no calibration for such a run; run `roofline calibrate` on that"
+        " machine",
     )
     work, copy = comparison.groups(lambda across: across[0].op)
     assert work.predicted_s == (None, 9.0)
@@ -172,13 +168,15 @@ def test_a_group_with_an_operator_that_is_not_predicted_has_no_prediction() -> N
     work, copy = comparison.groups(lambda across: across[0].op)
     assert (work.predicted_s, copy.predicted_s) == ((None, None), (None, 1.0))
     assert comparison.machines[1].predicted_s is None
-    assert comparison.sentences[-1] == "bound only on wide: 1 of 4 operators are not predicted"
+    assert comparison.sentences[-1] == (
+        "bound only on wide: 1 of 4 operators outside the calibration data"
+    )
 
 
 def test_machines_for_other_devices_are_told_apart_from_those_not_calibrated() -> None:
     gpu = load_hardware("v100")
     *_, here, there = compare(three_operators(), [NARROW, gpu]).sentences
-    assert here.startswith("bound only on narrow: nothing was learned there")
+    assert here.startswith("bound only on narrow: no calibration")
     assert there == "bound only on v100: operators for cpu are not predicted on cuda"
 
 
@@ -210,13 +208,13 @@ def test_machines_of_one_name_are_told_apart() -> None:
 
 def test_what_cannot_be_compared_is_refused() -> None:
     one, other = analysis_of(three_operators(), NARROW), analysis_of(Network(), WIDE)
-    with pytest.raises(InputError, match="takes at least two"):
+    with pytest.raises(InputError, match="requires at least two"):
         Comparison.of_machines([one])
-    with pytest.raises(InputError, match="'narrow' is given twice"):
+    with pytest.raises(InputError, match="duplicate machine 'narrow'"):
         Comparison.of_machines([one, one])
-    with pytest.raises(InputError, match="analyse one model with one input for all machines"):
+    with pytest.raises(InputError, match="use one model with one input for all machines"):
         Comparison.of_machines([one, other])
-    with pytest.raises(InputError, match="analyse one model"):
+    with pytest.raises(InputError, match="use one model"):
         Comparison.of_machines([one, replace(one, cache="cold", hardware=WIDE)])
 
 

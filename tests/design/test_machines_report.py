@@ -44,15 +44,14 @@ def grids(comparison: Comparison, *, by: By = "operator", top: int = 10) -> list
 
 def test_the_verdict_comes_first():
     assert pair().report().headline == (
-        "example in steady state: 1 of 4 operators is compute-bound on wide but memory-bound on"
-        " narrow"
+        "example: 1 of 4 operators is compute-bound on wide and memory-bound on narrow"
     )
 
 
 def test_sides_and_times_by_hand():
     """800 bytes take 80 ns or 8 ns; 4000 and 80000 FLOP take 40 and 800 ns."""
     changing, same = grids(pair())
-    assert changing.title == "Operators that change sides: compute-bound here, memory-bound there"
+    assert changing.title == "Operators with different limiters by share"
     assert [(row[1], *row[-3:]) for row in changing.rows] == [
         ("middle", "memory 80.0 ns", "compute 40.0 ns", "7.7 %")
     ]
@@ -131,9 +130,9 @@ def test_narrow_terminals_show_bound_and_prediction():
 
 def test_who_knows_which_levels_is_said_once():
     text = plain_text(with_caches().report())
-    assert text.count("single memory level") == 1
-    assert "narrow, wide know a single memory level" in text
-    assert "example-2core knows L1 to DRAM" in text
+    assert text.count("one memory level") == 1
+    assert "narrow, wide: one memory level" in text
+    assert "example-2core has L1 to DRAM" in text
     assert "hardware 'narrow' has ceilings for DRAM only" not in text
 
 
@@ -153,7 +152,7 @@ def test_narrow_terminals_show_a_letter_for_each_machine():
     text = on_terminal(eight(), 80)
     assert "A B C D E F G H" in text
     assert re.search(r"layer\S+ .* (C|M) (C|M) (C|M) (C|M) (C|M) (C|M) (C|M) (C|M) ", text)
-    assert "C compute-bound, M memory-bound" in text
+    assert "C compute-, M memory-bound" in text
 
 
 def test_wider_terminals_show_more():

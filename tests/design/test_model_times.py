@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from roofline.analysis import Analysis, Run
-from roofline.core.blocks import Grid
+from roofline.core.blocks import Grid, View
 from roofline.design.comparison.models import Quantity
 from roofline.design.comparison.result import Comparison
 from roofline.render.console import plain_text
@@ -40,7 +40,7 @@ def cells(comparison: Comparison) -> dict[str, tuple[str, ...]]:
 
 
 def in_short(comparison: Comparison) -> str:
-    return plain_text(comparison.report()).partition("In short\n")[2]
+    return plain_text(comparison.report(View(verbose=True))).partition("Notes\n")[2]
 
 
 def test_predictions_have_intervals_and_a_ratio() -> None:
@@ -50,7 +50,7 @@ def test_predictions_have_intervals_and_a_ratio() -> None:
     # ln(4 / 3.6) and ln(12 / 10) downwards, ln(4.8 / 4) and ln(10 / 9) upwards, both times 0.2106.
     assert cells(comparison)["predicted"] == ("10 (9–12) s", "4.0 (3.6–4.8) s", "0.40 (0.32–0.49)")
     assert comparison.sentences[0].startswith(
-        "b against a: as many FLOP, 2.5 × faster on sheet (predicted; 8 of 10: 2.0 to 3.1):"
+        "b vs a: equal FLOP, 2.5× faster on sheet (predicted, 80 % interval 2.0 to 3.1);"
     )
     assert "bound only" not in plain_text(comparison.report())
 
@@ -58,14 +58,14 @@ def test_predictions_have_intervals_and_a_ratio() -> None:
 def test_the_reference_may_be_the_faster_one() -> None:
     comparison = Comparison.of([slow(), fast()], names=["a", "b"], reference=1)
     assert cells(comparison)["predicted"][-1] == "2.5 (2.0–3.1)"
-    assert "2.5 × slower on sheet (predicted; 8 of 10: 2.0 to 3.1)" in comparison.sentences[0]
+    assert "2.5× slower on sheet (predicted, 80 % interval 2.0 to 3.1)" in comparison.sentences[0]
 
 
 def test_a_ratio_whose_interval_holds_1_is_said_to() -> None:
     """10 against 8, and against 9, each from -10 to +20 %: 1.25 and 1.11, times 0.81 to 1.23."""
     words = {
-        5.0: "1.2 × faster on sheet (predicted; 8 of 10: 1.0 to 1.5):",
-        6.0: "1.1 × faster on sheet (predicted; 8 of 10: 0.9 to 1.4, so either may be the faster):",
+        5.0: "1.2× faster on sheet (predicted, 80 % interval 1.0 to 1.5);",
+        6.0: "1.1× faster on sheet (predicted, 80 % interval 0.9 to 1.4, not significant);",
     }
     for first, said in words.items():
         near = with_predictions(small(), {"fc": first, "act": 2.0})
@@ -75,10 +75,10 @@ def test_a_ratio_whose_interval_holds_1_is_said_to() -> None:
 def test_what_is_wrong_with_equal_operators_is_wrong_in_both() -> None:
     """The ratio is 1, whatever the interval of each; of other operators, it is open."""
     (sentence,) = Comparison.of([slow(), slow()]).sentences
-    assert "as many FLOP, about as fast on sheet (predicted): the matrix product" in sentence
+    assert "equal FLOP, equally fast on sheet (predicted); matrix product" in sentence
     turned = with_predictions(small(), {"fc": 3.0, "act": 6.0})
     (sentence,) = Comparison.of([slow(), turned]).sentences
-    assert "about as fast on sheet (predicted; 8 of 10: 0.8 to 1.2, so either may be" in sentence
+    assert "equally fast on sheet (predicted, 80 % interval 0.8 to 1.2, not significant" in sentence
 
 
 def test_a_thousand_times_is_not_the_same() -> None:
@@ -87,7 +87,7 @@ def test_a_thousand_times_is_not_the_same() -> None:
     pair = [with_measurement(slow(), 5.0), with_measurement(tiny, 0.005)]
     (sentence,) = Comparison.of(pair).sentences
     assert (
-        "9.9 × faster on sheet (predicted; 8 of 10: 8.0 to 12.2), 1000 × faster (measured)"
+        "9.9× faster on sheet (predicted, 80 % interval 8.0 to 12.2), 1000× faster (measured)"
         in sentence
     )
 
@@ -97,14 +97,14 @@ def test_who_is_not_predicted_has_no_ratio_and_a_line() -> None:
     comparison = Comparison.of([slow(), half], names=["a", "b"])
     assert cells(comparison)["predicted"] == ("10 (9–12) s", "bound only", "–")
     assert "predicted" not in comparison.sentences[0]
-    assert "bound only for b: 1 of 2 operators are not predicted" in in_short(comparison)
+    assert "bound only for b: 1 of 2 operators outside the calibration data" in in_short(comparison)
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({}, "nothing was learned there of such a run"),
-        ({"cache": "cold"}, "a first pass, with cold caches, is not predicted"),
+        ({}, "no calibration for such a run"),
+        ({"cache": "cold"}, "cold caches are not predicted"),
         ({"run": Run(train=True, optimizer="sgd", loss="its own")}, "training is not predicted"),
         ({"run": Run(autocast="bfloat16")}, "autocast is not predicted"),
         ({"run": Run(device="cuda")}, "operators for cuda are not predicted on cpu"),
@@ -122,7 +122,7 @@ def test_why_nothing_is_predicted_is_said_once(change: dict[str, object], reason
 def test_without_a_bound_there_is_not_even_that() -> None:
     analysis = analysis_of(resnet_like((1,)), bare_profile())
     text = in_short(Comparison.of([analysis, analysis], names=["a", "b"]))
-    assert "neither bound nor prediction for a, b: nothing was learned there" in text
+    assert "no ceilings and no prediction for a, b: no calibration" in text
     assert "bound only" not in text
 
 
@@ -132,7 +132,7 @@ def test_measured_passes_are_compared_too() -> None:
     )
     assert cells(comparison)["measured"] == ("8.0 s", "5.0 s", "0.62")
     # Nothing is predicted, and bounds are no reason of what was measured.
-    assert comparison.sentences[0].endswith("as many FLOP, 1.6 × faster on sheet (measured)")
+    assert comparison.sentences[0].endswith("equal FLOP, 1.6× faster on sheet (measured)")
     assert cells(comparison)["predicted"] == ("10 (9–12) s", "bound only", "–")
 
 
@@ -147,7 +147,7 @@ def test_operators_alone_are_not_compared_in_silence() -> None:
         ),
     )
     (note,) = Comparison.of([slow(), alone], names=["a", "b"]).notes
-    assert note.startswith("predicted for b are the operators alone")
+    assert note.startswith("predictions of b have no overhead")
     assert not any("alone" in line for line in Comparison.of([alone, alone]).notes)
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 import roofline
 from roofline.analysis import Analysis, Module
-from roofline.design.comparison.alignment import modules_side_by_side, types_side_by_side
+from roofline.design.comparison.alignment import align_modules, align_types
 from roofline.design.comparison.result import Comparison
 from roofline.workload.tensors import Role
 from tests.analysis.examples import Network, analysis_of, dram_profile
@@ -30,7 +30,7 @@ def model(*modules: tuple[str, str]) -> Analysis:
 
 
 def side_by_side(*models: Analysis, reference: int = 0) -> list[tuple[str | None, ...]]:
-    found = modules_side_by_side(models, reference=reference)
+    found = align_modules(models, reference=reference)
     return [tuple(each.name if each else None for each in row.parts) for row in found.rows]
 
 
@@ -89,7 +89,7 @@ def test_every_module_stands_in_one_row_and_sums_are_kept(
 ) -> None:
     reference = data.draw(st.integers(0, len(models) - 1))
     analyses = [model(*each) for each in models]
-    found = modules_side_by_side(analyses, reference=reference)
+    found = align_modules(analyses, reference=reference)
     for number, each in enumerate(models):
         column = [row.parts[number] for row in found.rows if row.parts[number]]
         assert sorted(part.name for part in column if part) == sorted(path for path, _ in each)
@@ -112,7 +112,7 @@ def test_every_module_stands_in_one_row_and_sums_are_kept(
 
 def test_types_are_counterparts_by_name() -> None:
     a = model(("x", "ReLU"), ("y", "ReLU"))
-    found = types_side_by_side([a, model(("z", "ReLU"))])
+    found = align_types([a, model(("z", "ReLU"))])
     (row,) = found.rows
     assert [each and (each.name, each.flop) for each in row.parts] == [
         ("pointwise", 200),
@@ -122,9 +122,9 @@ def test_types_are_counterparts_by_name() -> None:
 
 def test_kin_share_modules() -> None:
     a = model(("a", "ReLU"), ("b", "Norm"), ("c", "Conv2d"))
-    assert modules_side_by_side([a, model(("a", "ReLU"), ("b", "Norm"))]).is_of_kin(0)
+    assert align_modules([a, model(("a", "ReLU"), ("b", "Norm"))]).is_similar(0)
     stranger = model(("x", "Linear"), ("y", "Softmax"), ("z", "Linear"), ("w", "Linear"))
-    assert not modules_side_by_side([a, stranger]).is_of_kin(0)
+    assert not align_modules([a, stranger]).is_similar(0)
 
 
 class Block(nn.Module):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from roofline.design.comparison.cells import Cell, verdict_of
 from roofline.design.comparison.result import Comparison
-from roofline.design.comparison.sweeps import changes_of
+from roofline.design.comparison.sweeps import winner_changes
 from roofline.plots.figures import new_figure
 from tests.builders import ceiling, level, profile
 from tests.sweep_examples import cell, swept, times
@@ -77,32 +77,33 @@ ONE, NINE = cell(1.0), cell(9.0)
         (
             times("channels=16|32|64,size=7|14", *CORNER),
             [
-                "separable wins everywhere but at channels ≤ 32 and size 7;"
-                " there it is up to 1.4 × slower than standard"
+                "separable is fastest except at channels ≤ 32 and size 7"
+                " (up to 1.4× slower there than standard)"
             ],
         ),
         (
             times("a=1|2", (2.0, 1.0), (8.0, 1.0)),
-            ["separable wins at all 2 points, 2.0 to 8.0 × faster"],
+            ["separable is fastest at all 2 points, 2.0 to 8.0× faster"],
         ),
-        (times("a=1|2", (1.0, 1.0), (1.0, 1.0)), ["too close to call at all 2 points"]),
+        (times("a=1|2", (1.0, 1.0), (1.0, 1.0)), ["no significant difference at all 2 points"]),
         (times("a=1", (1.0, None)), []),
         (
             times("channels=1|2|4|8", (1.0, 2.0), (1.0, 1.0), (3.0, 1.0), (4.0, 1.0)),
             [
-                "separable wins at 2 of 4 points, everywhere at channels ≥ 4, 3.0 to 4.0 × faster",
-                "standard wins at 1, everywhere at channels 1, 2.0 × faster",
-                "1 is too close to call, everywhere at channels 2",
+                "separable is fastest at 2 of 4 points (all points with channels ≥ 4),"
+                " 3.0 to 4.0× faster",
+                "standard is fastest at 1 (all points with channels 1), 2.0× faster",
+                "no significant difference at 1 (all points with channels 2)",
             ],
         ),
         (
             swept("a=1|2", [[NINE, ONE, ONE], [ONE, ONE, ONE]], ("x", "y", "z")),
-            ["too close to call at all 2 points (between y and z at 1, all of them at 1)"],
+            ["no significant difference at all 2 points (between y and z at 1, all of them at 1)"],
         ),
         # Long names are letters.
         (
             swept("a=1", [[cell(2.0), ONE]], ("conv2d({channels},{channels},3,padding=1)", "b")),
-            ["B wins at the only point, 2.0 × faster"],
+            ["B is fastest at the only point, 2.0× faster"],
         ),
     ],
 )
@@ -117,9 +118,11 @@ def test_changes_along_a_line_neighbours_together() -> None:
         *((1.0, 1.0), (1.0, 1.0), (2.0, 1.0)),
         *((2.0, 1.0), (2.0, 1.0), (2.0, 1.0)),
     )
-    found = changes_of(result, "channels")
+    found = winner_changes(result, "channels")
     # At size 28 nothing changes, so there is no line of it.
-    assert found == [("size ≤ 14", "standard up to channels 1, too close at 2, separable from 4")]
+    assert found == [
+        ("size ≤ 14", "standard up to channels 1, not significant at 2, separable from 4")
+    ]
 
 
 def test_reasons_are_said_once() -> None:
@@ -172,16 +175,16 @@ def test_a_design_that_does_not_fit_wins_nowhere() -> None:
         [False, True],
     ]
     assert result.problems == (
-        "standard does not fit into memory at 2 of 4 points, everywhere at c ≥ 3",
-        "separable does not fit into memory at 2 of 4 points, everywhere at c 2 to 3",
+        "standard does not fit into memory at 2 of 4 points (all points with c ≥ 3)",
+        "separable does not fit into memory at 2 of 4 points (all points with c 2 to 3)",
     )
 
 
 def test_cells_of_what_does_not_fit_are_marked_in_table_and_files() -> None:
     result = memory((50, 100), (50, 101), (101, 101))
     text = str(result)
-    table = text[text.index("winner") :].splitlines()
-    rows = {line.split()[0]: line for line in table[1:4]}
+    table = text[text.index("Times by c") :].splitlines()
+    rows = {line.split()[0]: line for line in table[2:5]}
     assert rows["1"].endswith("B 2.0")
     assert rows["2"].endswith("only A, B!")
     assert rows["3"].endswith("A!, B!")

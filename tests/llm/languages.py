@@ -9,9 +9,9 @@ from typing import Any
 from roofline.core.dtypes import dtype
 from roofline.latency.prediction import RunPrediction
 from roofline.llm.architecture import Architecture
+from roofline.llm.bounds import ModelOnMachine, Types
 from roofline.llm.memory import Memory, activations_of, cache_of, footprint_of
 from roofline.llm.parts import STAGES, StageSize
-from roofline.llm.bounds import ModelOnMachine, Types
 from roofline.llm.result import Language
 from roofline.llm.stages import stage_of
 from roofline.llm.sweep import sweep_of

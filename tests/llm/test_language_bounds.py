@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from roofline.core.dtypes import DType, dtype
 from roofline.llm.architecture import Architecture
+from roofline.llm.bounds import ModelOnMachine, PlacedStage, Types
 from roofline.llm.memory import Memory
 from roofline.llm.parts import Stage, StageSize
-from roofline.llm.bounds import ModelOnMachine, PlacedStage, Types
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Bound, Roof
 from tests import builders

@@ -14,10 +14,10 @@ from roofline.llm.parts import (
     Part,
     Stage,
     StageSize,
+    attended_pairs,
     parts_of,
     product_weights,
     quantized_weights,
-    attended_pairs,
 )
 from tests.llm.language_examples import DEEPSEEK_V3, LLAMA_2_7B, LLAMA_3_8B, TINY
 

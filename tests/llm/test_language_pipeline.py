@@ -243,7 +243,7 @@ def test_other_floats_than_were_asked_for_are_said(monkeypatch: pytest.MonkeyPat
     asked: dict[str, Any] = {"stage": "decode", "weight_bits": ["w8a16", "w4a32"]}
     without, full = roofline.analyze_language("hf:llama", hardware=whole, **asked).weight_bits
     assert without.notes == (
-        "w8a16: arithmetic counted in float32, because the machine has no ceiling for 16-bit floats",
+        "w8a16: arithmetic counted in float32, because the machine has no ceiling for 16-bit floats",  # noqa: E501
     )
     assert full.notes == ()
     with_half = roofline.analyze_language("hf:llama", hardware=machine(), **asked).weight_bits

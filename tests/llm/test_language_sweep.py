@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from roofline.core.dtypes import dtype
 from roofline.llm.architecture import Architecture
+from roofline.llm.bounds import ModelOnMachine, Types
 from roofline.llm.memory import Memory
 from roofline.llm.parts import Stage, StageSize
-from roofline.llm.bounds import ModelOnMachine, Types
 from roofline.llm.sweep import crossover_of, smallest_batch, sweep_of
 from roofline.placement import Bound, Roof
 from tests.llm.language_examples import TINY, machine

@@ -26,15 +26,15 @@ from roofline.pipeline.advising import advise
 from roofline.pipeline.analyses import with_findings
 from roofline.pipeline.timing import Bench
 from roofline.pipeline.trials import (
+    FoldedCandidate,
     SwapTimes,
     Trial,
-    Whole,
     call_of,
-    folded,
-    of_rounds,
-    round_of,
+    combine_swaps,
+    fold_batch_norms,
+    saving_of_rounds,
     strides_of,
-    together,
+    time_round,
     with_measured,
 )
 from roofline.run import RunOptions
@@ -226,11 +226,11 @@ def rounds(*pairs: tuple[float, float]) -> list[tuple[RoundTime, RoundTime]]:
 
 
 def test_a_saving_is_confirmed_where_its_interval_holds_no_zero() -> None:
-    found = of_rounds(rounds((10, 8), (11, 8), (12, 8)))
+    found = saving_of_rounds(rounds((10, 8), (11, 8), (12, 8)))
     assert (found.before_s, found.after_s) == (11, 8)
     assert (found.low_s, found.high_s) == (pytest.approx(2.2), pytest.approx(3.8))
     assert found.verdict == "confirmed"
-    doubtful = of_rounds(rounds((10, 11), (11, 8), (12, 8)))
+    doubtful = saving_of_rounds(rounds((10, 11), (11, 8), (12, 8)))
     assert doubtful.before_s - doubtful.after_s == 3
     assert doubtful.verdict == "not confirmed"
 
@@ -238,7 +238,7 @@ def test_a_saving_is_confirmed_where_its_interval_holds_no_zero() -> None:
 def test_rounds_are_held_against_each_other_at_one_clock_and_for_as_many_samples() -> None:
     before = RoundTime(times_s=(8.0,), clock_hz=2e9)
     after = RoundTime(times_s=(4.0,), clock_hz=4e9)
-    found = of_rounds([(before, after)] * 3, samples=2)
+    found = saving_of_rounds([(before, after)] * 3, samples=2)
     # At half the clock it would have taken 8 s for two samples.
     assert found.after_s == pytest.approx(4.0)
 
@@ -246,7 +246,7 @@ def test_rounds_are_held_against_each_other_at_one_clock_and_for_as_many_samples
 def test_swaps_that_are_equal_vary_together() -> None:
     one = SwapTimes(before_s=(10.0, 10.0, 10.0), after_s=(9.0, 7.0, 5.0))
     assert one.savings_s == (1.0, 3.0, 5.0)
-    twice = together([one, one])
+    twice = combine_swaps([one, one])
     assert (twice.before_s, twice.after_s) == (20, 14)
     assert (twice.low_s, twice.high_s) == (pytest.approx(6 - 3.2), pytest.approx(6 + 3.2))
 
@@ -256,11 +256,11 @@ def test_folding_leaves_a_model_what_it_computes() -> None:
     model = small().eval()
     cast("nn.BatchNorm2d", model[1]).running_mean.normal_()  # pyright: ignore[reportOptionalMemberAccess]
     x = torch.rand(2, 3, 16, 16)
-    changed = folded(model, [("0", "1")])
+    changed = fold_batch_norms(model, [("0", "1")])
     assert isinstance(changed[1], nn.Identity) and isinstance(model[1], nn.BatchNorm2d)  # pyright: ignore[reportIndexIssue]
     assert torch.allclose(changed(x), model(x), atol=1e-5)
     with pytest.raises(MeasurementError, match="ReLU and Flatten cannot be folded"):
-        folded(model, [("2", "3")])
+        fold_batch_norms(model, [("2", "3")])
 
 
 def operators_of(model: nn.Module, *shape: int, **options: Any) -> list[Operator]:
@@ -340,7 +340,7 @@ class Machine:
         self.asked: list[Any] = []
 
     def __call__(self, function: Callable[..., Any], *args: Any) -> Any:
-        if function is round_of:
+        if function is time_round:
             _, whole, _ = args
             self.asked.append(whole)
             is_changed = whole != self.asked[0]
@@ -352,7 +352,7 @@ class Machine:
 def trial(machine: Machine, analysis: Analysis) -> Trial:
     here = Bench(profile=full_profile(), topology=cast("Any", None), conditions=())
     options = RunOptions(threads=analysis.threads)
-    whole = Whole(name="small", model=small(), inputs=None, options=options)
+    whole = FoldedCandidate(name="small", model=small(), inputs=None, options=options)
     return Trial(machine, here, whole, analysis, is_quick=True)
 
 
@@ -404,7 +404,7 @@ def test_one_norm_behind_two_convolutions_is_folded_into_both() -> None:
     model.norm.running_var = torch.full((8,), 2.0)
     x = torch.arange(3.0 * 64).reshape(1, 3, 8, 8) / 64
     with torch.no_grad():
-        expected, found = model(x), folded(model, (("a", "norm"), ("b", "norm")))(x)
+        expected, found = model(x), fold_batch_norms(model, (("a", "norm"), ("b", "norm")))(x)
     torch.testing.assert_close(found, expected)
 
 
@@ -430,7 +430,7 @@ def test_a_failing_trial_is_a_note() -> None:
 
 def test_measured_times_and_their_verdict_belong_together() -> None:
     finding = Finding(rule="a", evidence="b", change="c")
-    found = with_measured(finding, of_rounds(rounds((3, 4), (3, 4))))
+    found = with_measured(finding, saving_of_rounds(rounds((3, 4), (3, 4))))
     assert (found.measured_saving_s, found.verdict) == (-1, "not confirmed")
     with pytest.raises(ValueError, match="belong together"):
         replace(found, verdict=None)

@@ -16,7 +16,7 @@ from roofline.design.comparison.result import Comparison
 from roofline.errors import InputError, MeasurementError
 from roofline.pipeline import comparisons, measured_comparisons
 from roofline.pipeline.comparisons import names_of, reference_among, variants_of
-from roofline.pipeline.measured_comparisons import Candidate, measured_in_turn
+from roofline.pipeline.measured_comparisons import Candidate, measure_interleaved
 from roofline.run import RunOptions
 
 SHEET = "10980xe"
@@ -114,10 +114,10 @@ def test_batches_are_compared_by_the_sample() -> None:
     # 6400 bytes of images each; of 256 bytes of weights an eighth.
     assert found.quantity("traffic_bytes").values == (6656, 6432)
     assert (
-        "as many FLOP per sample, 1.03 × lower bound time per sample on 10980xe"
+        "equal FLOP per sample, 1.03× shorter minimum time per sample on 10980xe"
         in found.sentences[0]
     )
-    assert "a pass takes 1 (Conv2d · batch 1), 8 (Conv2d · batch 8)" in found.notes[0]
+    assert "samples per pass: 1 (Conv2d · batch 1), 8 (Conv2d · batch 8)" in found.notes[0]
     assert found.to_frame()["samples"].tolist() == [1, 8]
 
 
@@ -128,7 +128,7 @@ def test_other_inputs_are_told_and_equal_things_too() -> None:
     assert not found.per_sample
     assert found.notes == ("inputs differ: a 1x8x10x10, b 1x8x20x20",)
     assert Comparison.of([wide, wide]).notes == (
-        "ReLU (1) and ReLU (2) are the same: one model, run in one way",
+        "ReLU (1) and ReLU (2) are identical: same model and run",
     )
 
 
@@ -192,7 +192,7 @@ def fake_processes(times: dict[str, list[float]], order: list[str]) -> Callable[
     @contextmanager
     def processes() -> Generator[Callable[..., RoundTime]]:
         def run(function: Callable[..., RoundTime], _here: object, asked: Candidate) -> RoundTime:
-            assert function.__name__ == "round_time"
+            assert function.__name__ == "time_candidate"
             order.append(asked.name)
             time_s = times[asked.name].pop(0)
             if not time_s:
@@ -207,7 +207,7 @@ def fake_processes(times: dict[str, list[float]], order: list[str]) -> Callable[
 
 
 def in_turn(times: dict[str, list[float]], order: list[str], **options: Any) -> Any:
-    return measured_in_turn(
+    return measure_interleaved(
         [candidate(name) for name in times],
         processes=fake_processes(times, order),
         on=fake_bench,
@@ -268,10 +268,10 @@ def test_who_cannot_leave_this_process_is_measured_in_it(monkeypatch: pytest.Mon
         replace(candidate("a"), model=Local()),
         replace(candidate("b"), model=torch.nn.ReLU()),
     )
-    found = measured_in_turn([goes, stays], rounds=1, on=fake_bench)
+    found = measure_interleaved([goes, stays], rounds=1, on=fake_bench)
     assert not found.own_processes
     assert found.conditions[1].startswith("measured in this process, not in new ones: a is defined")
-    assert measured_in_turn([goes, candidate("c")], rounds=1, on=fake_bench).own_processes
+    assert measure_interleaved([goes, candidate("c")], rounds=1, on=fake_bench).own_processes
     assert where == ["this", "new"]
 
 
@@ -290,7 +290,7 @@ def test_what_was_measured_stands_beside_what_was_predicted(
     def is_fine(*_: object, **__: object) -> None:
         pass
 
-    monkeypatch.setattr(comparisons, "measured_in_turn", measured)
+    monkeypatch.setattr(comparisons, "measure_interleaved", measured)
     monkeypatch.setattr(comparisons, "check_measurable", is_fine)
     found = roofline.compare(
         torch.nn.ReLU(), inputs=IMAGE, batch=[1, 8], threads=2, hardware=SHEET, measure=True
@@ -305,7 +305,7 @@ def test_what_was_measured_stands_beside_what_was_predicted(
     assert measured_s.values == (1.0, 0.5)
     assert found.ratios(measured_s) == (1.0, 0.5)
     assert (
-        "2.000 × faster per sample on 10980xe (measured; 2 rounds: 2.000 to 2.000)"
+        "2.000× faster per sample on 10980xe (measured, 2 rounds: 2.000 to 2.000)"
         in found.sentences[0]
     )
     assert "a fan was heard" in found.notes

@@ -12,15 +12,20 @@ from torch import nn
 
 import roofline
 from roofline.design.comparison.axes import grid_of
-from roofline.design.comparison.balance import KnownMachine, places
+from roofline.design.comparison.balance import KnownMachine, balance_points
 from roofline.design.comparison.result import Comparison
 from roofline.errors import HardwareError, InputError
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.runs import CapturedPass
 from roofline.pipeline.sweeps import sweeping as balances
+from roofline.pipeline.sweeps.execution import (
+    ExecutionTarget,
+    duration_text,
+    estimate_s,
+    needs_consent,
+)
 from roofline.pipeline.sweeps.jobs import Context, Job
 from roofline.pipeline.sweeps.planning import plan_of
-from roofline.pipeline.sweeps.where import Where, duration_text, estimate_s, needs_consent
 from roofline.run import RunOptions
 from tests.builders import ceiling, level, profile
 
@@ -90,7 +95,7 @@ def test_one_capture_serves_all_machines_and_threads(
     assert (plan.grid.count, plan.design_points, plan.job_count) == (12, 24, 6 + 2)
     from roofline.pipeline.sweeps.sweeping import carry_out
 
-    result = carry_out(replace(plan, job_s=(0.1, 0.1)), Where(kind="local"))
+    result = carry_out(replace(plan, job_s=(0.1, 0.1)), ExecutionTarget(kind="local"))
     assert len(asked) == 8
     assert result.threads is None
     point = {
@@ -201,7 +206,7 @@ def test_a_million_points_are_counted_and_estimated_without_being_made(
         options=RunOptions(),
     )
     assert plan.job_count == plan.design_points == 2 * 10**9
-    seconds = estimate_s(plan, Where(kind="processes", count=2))
+    seconds = estimate_s(plan, ExecutionTarget(kind="processes", count=2))
     assert seconds is not None and seconds > 1e5
     assert needs_consent(plan, None)
     few = plan_of(
@@ -237,21 +242,21 @@ def test_durations_for_people(seconds: float, text: str) -> None:
 )
 def test_executors_that_there_are_not(executor: object, jobs: int | None, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        Where.of(executor, jobs)  # pyright: ignore[reportArgumentType]
+        ExecutionTarget.of(executor, jobs)  # pyright: ignore[reportArgumentType]
 
 
 def test_short_sweeps_stay_here_and_long_ones_take_processes() -> None:
-    where = Where.of(None, None)
-    assert where.settled(1.0).kind == "local"
-    assert where.settled(1000.0).kind == ("processes" if where.count > 1 else "local")
-    assert Where.of(None, 1).kind == "local"
-    assert (Where.of(None, 3).kind, Where.of(None, 3).count) == ("processes", 3)
+    where = ExecutionTarget.of(None, None)
+    assert where.resolved(1.0).kind == "local"
+    assert where.resolved(1000.0).kind == ("processes" if where.count > 1 else "local")
+    assert ExecutionTarget.of(None, 1).kind == "local"
+    assert (ExecutionTarget.of(None, 3).kind, ExecutionTarget.of(None, 3).count) == ("processes", 3)
 
 
 def test_the_users_file_goes_with_the_work(
     machine: HardwareProfile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from roofline.pipeline.sweeps.jobs import in_reach, shipped_for
+    from roofline.pipeline.sweeps.jobs import files_of_designs, with_local_files
 
     (tmp_path / "block.py").write_text(
         "from torch import nn\nfrom beside import wide\n"
@@ -260,9 +265,9 @@ def test_the_users_file_goes_with_the_work(
     (tmp_path / "beside.py").write_text("def wide(n): return 2 * n\n")
     monkeypatch.chdir(tmp_path)
     text = "block.py:Block({n})@1x{n}x5x5"
-    shipped = shipped_for([text, "conv2d({n},{n},1)@5x5", nn.ReLU()])
+    shipped = files_of_designs([text, "conv2d({n},{n},1)@5x5", nn.ReLU()])
     assert [each.path for each in shipped] == ["block.py"]
-    assert in_reach(text, shipped) == text
+    assert with_local_files(text, shipped) == text
     # On a machine that has no such file, and on one that has another of that name.
     for there in (tmp_path / "elsewhere", tmp_path / "other"):
         there.mkdir()
@@ -272,7 +277,7 @@ def test_the_users_file_goes_with_the_work(
         from roofline.pipeline.sweeps import jobs
 
         jobs._is_here.cache_clear()  # pyright: ignore[reportPrivateUsage]
-        found = in_reach(text, shipped)
+        found = with_local_files(text, shipped)
         assert found != text and found.endswith("block.py:Block({n})@1x{n}x5x5")
         analysis = roofline.analyze(found.replace("{n}", "3"), hardware=machine)
         assert analysis.totals.parameters == 3 * 6 + 6
@@ -283,16 +288,16 @@ def test_the_users_file_goes_with_the_work(
 
 def bounds(result: Comparison) -> list[tuple[float, ...]]:
     """The bounds of designs on hypothetical machines."""
-    return [each.times_s for each in places(result) if not each.machine]
+    return [each.times_s for each in balance_points(result) if not each.machine]
 
 
 def ratios(result: Comparison) -> list[tuple[float, ...]]:
-    return [each.over(result.reference) for each in places(result) if not each.machine]
+    return [each.over(result.reference) for each in balance_points(result) if not each.machine]
 
 
 def known(result: Comparison) -> dict[str, tuple[KnownMachine, tuple[float, ...]]]:
     """Known machines with their bounds, by name."""
-    return {e.machine.name: (e.machine, e.times_s) for e in places(result) if e.machine}
+    return {e.machine.name: (e.machine, e.times_s) for e in balance_points(result) if e.machine}
 
 
 def test_a_sweep_over_balances_is_the_classic_model(machine: HardwareProfile) -> None:

@@ -9,8 +9,8 @@ import torch
 
 import roofline
 from roofline.analysis import Analysis
-from roofline.design.comparison.balance import places
-from roofline.design.comparison.machines import apart, together, whole
+from roofline.design.comparison.balance import balance_points
+from roofline.design.comparison.machines import all_operators, combine_operators, unshared_operators
 from roofline.errors import InputError
 from roofline.machine.catalog import load_hardware
 from roofline.pipeline.language import analyze_stage
@@ -88,7 +88,7 @@ def test_machines_of_both_kinds_each_have_their_own_operators() -> None:
     assert [[row.op for row in across] for across in attention] == [
         [ON_CPU, ON_GPU, ON_GPU, ON_CPU]
     ]
-    assert apart(comparison) is None
+    assert unshared_operators(comparison) is None
 
 
 def test_what_only_some_machines_call_is_in_totals_alone() -> None:
@@ -100,10 +100,10 @@ def test_what_only_some_machines_call_is_in_totals_alone() -> None:
     comparison = roofline.compare_machines(
         weighted, SHAPE, hardware=[CPU, GPU], autocast="bfloat16"
     )
-    beside, every = apart(comparison), whole(comparison)
+    beside, every = unshared_operators(comparison), all_operators(comparison)
     assert beside is not None
     for place, each in enumerate(comparison.analyses):
-        shared_s = together(comparison, comparison.operators).eager_min_time_s[place]
+        shared_s = combine_operators(comparison, comparison.operators).eager_min_time_s[place]
         beside_s = beside.eager_min_time_s[place]
         assert shared_s is not None and beside_s is not None
         assert each.totals.eager_min_time_s == pytest.approx(shared_s + beside_s)
@@ -130,7 +130,7 @@ def test_sweeps_over_machines_of_both_kinds() -> None:
             )
             assert cell.eager_min_time_s == alone.totals.eager_min_time_s
     ridge = sweep(*models, axes="balance=1:256:x2", inputs=SHAPE, hardware=CPU)
-    known = {each.machine.name: each.times_s for each in places(ridge) if each.machine}
+    known = {each.machine.name: each.times_s for each in balance_points(ridge) if each.machine}
     for name in (CPU, GPU):
         alone = [
             roofline.analyze(each, SHAPE, hardware=name).totals.eager_min_time_s for each in models

@@ -226,7 +226,7 @@ def depthwise_below_ridge(subject: Subject) -> list[Proposal]:
     return subject.finding(
         "depthwise below the ridge",
         rows,
-        subject.at_most(rows),
+        subject.saving_limit(rows),
         basis="at most",
         evidence=f"{counted(len(rows), 'depthwise convolution')} with"
         f" {format_percent(flop / all_flop)} of the FLOP and {subject.share(rows)}:"
@@ -390,7 +390,7 @@ def _groups(subject: Subject) -> list[list[OperatorRow]]:
 _FAR = 10.0  # So many times its bound: what takes longer does not use the machine's vectors
 
 
-def pooling_of_contiguous_images(subject: Subject) -> list[Proposal]:
+def pooling_in_contiguous_layout(subject: Subject) -> list[Proposal]:
     """Pooling that is far above its bound, or faster with channels last as far as is learned."""
     if subject.analysis.hardware.device != "cpu":
         return []
@@ -401,9 +401,9 @@ def pooling_of_contiguous_images(subject: Subject) -> list[Proposal]:
     if not taken_s:
         return []
     saving, basis = saving_of(pairs, subject.basis), subject.basis
-    if not saving.is_worth(subject.pass_s):
+    if not saving.is_worthwhile(subject.pass_s):
         # Of the other layout little was learned.
-        saving, basis = subject.at_most(rows), "at most"
+        saving, basis = subject.saving_limit(rows), "at most"
     byte = sum(row.traffic_bytes for row in rows)
     many = len(rows) != 1
     return subject.finding(
@@ -469,7 +469,7 @@ def foldable_norms(subject: Subject) -> list[Proposal]:
     )
 
 
-def norms_behind_activations(subject: Subject) -> list[Proposal]:
+def norms_after_activations(subject: Subject) -> list[Proposal]:
     """Conv→ReLU→BN: the activation between them keeps the norm from being folded."""
     rows: list[OperatorRow] = []
     for norm in _norms(subject):

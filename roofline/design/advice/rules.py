@@ -12,8 +12,8 @@ from roofline.design.advice.convolutions import (
     depthwise_below_ridge,
     foldable_norms,
     fragmented_branches,
-    norms_behind_activations,
-    pooling_of_contiguous_images,
+    norms_after_activations,
+    pooling_in_contiguous_layout,
     standard_instead,
     unusual_kernels,
 )
@@ -39,7 +39,7 @@ _FLOORS = 8.0
 _FEW = 5  # Fewer calls than these are no habit of the model's
 
 
-def ruled_by_dispatch(subject: Subject) -> list[Proposal]:
+def dispatch_bound(subject: Subject) -> list[Proposal]:
     """Operators that take little more than a call, and whose work would take less than half."""
     overheads = subject.analysis.hardware.overheads
     known = {each.name: each.time.median_s for each in overheads if each.threads == 1}
@@ -64,7 +64,7 @@ def ruled_by_dispatch(subject: Subject) -> list[Proposal]:
     return subject.finding(
         "ruled by dispatch",
         rows,
-        subject.at_most(rows),
+        subject.saving_limit(rows),
         basis="at most",
         evidence=f"{len(rows)} of {len(subject.working)} operators take"
         f" {format_s(taken_s / len(rows))} each, and {subject.share(rows)}; their work takes at"
@@ -88,7 +88,7 @@ _FEW_STEPS = 3
 """Operators between a cast and the one back: with more between them, the other type is of use."""
 
 
-def needless_copies(subject: Subject) -> list[Proposal]:
+def redundant_copies(subject: Subject) -> list[Proposal]:
     """Copies in the same type and layout, of what is not changed afterwards, nor is the copy."""
     rows = [
         row
@@ -110,7 +110,7 @@ def needless_copies(subject: Subject) -> list[Proposal]:
     )
 
 
-def rearranging_copies(subject: Subject) -> list[Proposal]:
+def layout_copies(subject: Subject) -> list[Proposal]:
     """Copies of what was permuted, or cut out of something larger, into an order of its own."""
     rows = [
         row
@@ -133,7 +133,7 @@ def rearranging_copies(subject: Subject) -> list[Proposal]:
     )
 
 
-def types_back_and_forth(subject: Subject) -> list[Proposal]:
+def round_trip_casts(subject: Subject) -> list[Proposal]:
     """Casts, or quantisations, that the next few operators undo."""
     pairs = [
         (row, back) for row in subject.working if _types(row) for back in _way_back(subject, row)
@@ -194,14 +194,14 @@ RULES: Mapping[Rule, bool] = {
     channel_padding: True,
     unusual_kernels: True,
     foldable_norms: False,
-    norms_behind_activations: False,
+    norms_after_activations: False,
     depthwise_below_ridge: True,
     standard_instead: True,
-    pooling_of_contiguous_images: True,
-    ruled_by_dispatch: True,
-    needless_copies: False,
-    rearranging_copies: False,
-    types_back_and_forth: False,
+    pooling_in_contiguous_layout: True,
+    dispatch_bound: True,
+    redundant_copies: False,
+    layout_copies: False,
+    round_trip_casts: False,
     fragmented_branches: False,
 }
 """Rules, and whether they are on what kernels reach and need predictions: under ceilings, as many

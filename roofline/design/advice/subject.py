@@ -247,7 +247,7 @@ class Saving:
         """The seconds saved."""
         return self.before_s - self.after_s
 
-    def is_worth(self, pass_s: float) -> bool:
+    def is_worthwhile(self, pass_s: float) -> bool:
         """Whether it is at least 1 % of a pass, and its interval holds no loss."""
         return self.s >= LEAST_SHARE * pass_s and (self.low_s is None or self.low_s > 0)
 
@@ -373,7 +373,7 @@ class Subject:
         """The seconds that operators take, as far as they are known."""
         return sum(each.s for row in rows if (each := self.time(row)))
 
-    def at_most(self, rows: Sequence[OperatorRow]) -> Saving:
+    def saving_limit(self, rows: Sequence[OperatorRow]) -> Saving:
         """What can be saved at most: work takes at least its minimum time."""
         taken_s = self.taken_s(rows)
         return Saving(before_s=taken_s, after_s=min(taken_s, minimum_s(rows)))
@@ -438,7 +438,7 @@ class Subject:
         swaps: Sequence[Swap] = (),
     ) -> list[Proposal]:
         """The finding, if it is worth a word; else nothing. ``basis`` None: as of all times."""
-        if saving is None or not self.pass_s or not saving.is_worth(self.pass_s):
+        if saving is None or not self.pass_s or not saving.is_worthwhile(self.pass_s):
             return []
         # Of bounds there is nothing more certain, nor less.
         of = (basis or self.basis) if self.basis == "prediction" else self.basis

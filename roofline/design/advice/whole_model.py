@@ -202,7 +202,7 @@ def outcome_of(variant: Variant, before: Analysis, after: Analysis) -> Outcome:
     is_predicted = before.prediction is not None
     per_pass = " for as many samples" if variant.samples != 1 else ""
     times = f"{format_s(saving.after_s)} instead of {format_s(saving.before_s)}{per_pass}"
-    if not saving.is_worth(saving.before_s):
+    if not saving.is_worthwhile(saving.before_s):
         if not is_predicted:
             # Nobody reaches a bound: what has the same may well take another time.
             return said(f"{times} by their bounds", is_open=True)

@@ -1,1 +1,1 @@
-"""Designs × machines × points in one table: models, machines, sweeps, and their reports."""
+"""Comparisons of models, machines and sweeps, and their reports."""

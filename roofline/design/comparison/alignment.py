@@ -1,4 +1,4 @@
-"""Modules of several models side by side: who is whose counterpart, and what each takes."""
+"""Alignment of the modules or operator types of several models, with times, FLOP and bytes."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from roofline.analysis import Analysis, Group, groups, minimum_times_of, module_tree
-from roofline.design.comparison.differences import Kind, kind_of_times, whole_of
+from roofline.design.comparison.differences import Kind, kind_of_times, pass_time_s
 
-DEPTH = 2  # How far down the tree of modules goes, where nobody says
+DEPTH = 2  # Default levels of the module tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counterpart:
-    """A module of one model, or its operators of one type.
+    """Module of one model, or its operators of one type.
 
-    ``flop`` is None where that of an operator is unknown, ``time_s`` where not all models have that
-    time; ``share`` is of the whole pass.
+    ``flop`` is None with unknown operators, ``time_s`` unless all models have that kind of time;
+    ``share`` is that of the whole pass.
     """
 
     name: str
@@ -33,17 +33,17 @@ class Counterpart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlignedRow:
-    """Counterparts, one for each model; None: that model has none."""
+    """Counterparts by model; None: missing in that model."""
 
     parts: tuple[Counterpart | None, ...]
 
     @property
     def name(self) -> str:
-        """What it is called: by the first model that has it."""
+        """Name in the first model that has it."""
         return next(each.name for each in self.parts if each)
 
     def difference(self, reference: int) -> float:
-        """How far any model is from the reference: seconds; bytes, where times are unknown."""
+        """Return the largest difference from the reference in seconds, or bytes without times."""
         if any(each is not None and each.time_s is None for each in self.parts):
             sizes = [each.traffic_bytes if each else 0.0 for each in self.parts]
         else:
@@ -53,13 +53,13 @@ class AlignedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alignment:
-    """Rows that add up to each model, in the order of the reference; ``kind`` of time they have."""
+    """Rows that add up to each model, in reference order; ``kind`` is that of their times."""
 
     rows: tuple[AlignedRow, ...]
     kind: Kind | None
 
-    def is_of_kin(self, reference: int) -> bool:
-        """Whether every model shares half of its rows with the reference, or has half of those."""
+    def is_similar(self, reference: int) -> bool:
+        """Return True if every model shares half of its rows, or of the reference's rows."""
         columns = list(zip(*(row.parts for row in self.rows), strict=True))
         sizes = [sum(each is not None for each in column) for column in columns]
         return all(
@@ -70,7 +70,7 @@ class Alignment:
         )
 
 
-def modules_side_by_side(
+def align_modules(
     analyses: Sequence[Analysis],
     *,
     reference: int = 0,
@@ -79,9 +79,8 @@ def modules_side_by_side(
 ) -> Alignment:
     """Return the modules of all models, each next to its counterparts.
 
-    Modules of the same path are counterparts. Between two of these, the others are aligned in their
-    order: equal runs of classes first, as `difflib` finds them, then what stands in each other's
-    place. What only one model has stands alone.
+    Modules of equal paths are counterparts. Between these, modules are aligned in order: equal runs
+    of classes (`difflib`), then replacements of equal length. Others have no counterpart.
     """
     found = [
         [
@@ -96,10 +95,10 @@ def modules_side_by_side(
     return _aligned(analyses, found, reference, samples, _pairs)
 
 
-def types_side_by_side(
+def align_types(
     analyses: Sequence[Analysis], *, reference: int = 0, samples: Sequence[int] | None = None
 ) -> Alignment:
-    """The same with all operators of one type taken together, whichever module they run in."""
+    """Return the operator types of all models, each next to its counterparts."""
     found = [
         [(group, group.name, "") for group in groups(each, lambda row: row.type)]
         for each in analyses
@@ -117,7 +116,7 @@ def _aligned(
     kind = kind_of_times(analyses)
     columns: list[list[Counterpart]] = []
     for number, (analysis, parts) in enumerate(zip(analyses, found, strict=True)):
-        whole_s = whole_of(analysis, kind) if kind else 0.0
+        whole_s = pass_time_s(analysis, kind) if kind else 0.0
         count = samples[number] if samples is not None else 1
         column: list[Counterpart] = []
         for group, name, kind_of_module in parts:
@@ -141,13 +140,13 @@ def _aligned(
 
 Column = Sequence[Counterpart]
 Pairs = list[tuple[int, int]]
-"""Places in two columns that are counterparts; each place stands in one pair at most."""
+"""Indices of counterparts in two columns; each index is in one pair at most."""
 
 
 def _merged(
     columns: Sequence[Column], reference: int, pairs: Callable[[Column, Column], Pairs]
 ) -> tuple[AlignedRow, ...]:
-    """Rows in the order of the reference; what it lacks comes after what precedes it elsewhere."""
+    """Return rows in reference order; missing ones follow their predecessor in the other model."""
     count = len(columns)
     rows: list[list[Counterpart | None]] = []
     for each in columns[reference]:
@@ -161,7 +160,7 @@ def _merged(
         partner = {there: anchors[here] for here, there in pairs(columns[reference], column)}
         after = 0
         for place, each in enumerate(column):
-            # Another model may have opened a row for what the reference lacks and this one has too.
+            # Another model may have the same module, missing in the reference.
             lonely = (
                 row
                 for row in rows
@@ -183,7 +182,7 @@ def _by_name(here: Column, there: Column) -> Pairs:
 
 
 def _pairs(here: Column, there: Column) -> Pairs:
-    """Counterparts by path, then by order and class in the gaps between those."""
+    """Return counterparts by path, then by order and class in the gaps."""
     found = _by_name(here, there)
     for start, end in _gaps(found, len(here), len(there)):
         taken = ({a for a, _ in found}, {b for _, b in found})
@@ -193,14 +192,14 @@ def _pairs(here: Column, there: Column) -> Pairs:
             None, [here[i].kind for i in left], [there[i].kind for i in right], autojunk=False
         )
         for tag, a, b, c, d in matcher.get_opcodes():
-            # As many in each other's place: a ReLU for a SiLU.
+            # Replacements of equal length: a ReLU for a SiLU.
             if tag == "equal" or (tag == "replace" and b - a == d - c):
                 found += zip(left[a:b], right[c:d], strict=True)
     return found
 
 
 def _gaps(pairs: Pairs, here: int, there: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """The stretches between pairs that are in the same order on both sides."""
+    """Yield the gaps between pairs that have the same order on both sides."""
     start = (0, 0)
     for pair in [*sorted(pairs), (here, there)]:
         if pair[1] >= start[1]:

@@ -1,4 +1,4 @@
-"""The cells of a comparison: work and times of a design at a place, and who wins there."""
+"""Cells of a comparison: work and times of a design at one point, and the fastest design."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from typing import Literal
 from roofline.analysis import Analysis, fits, groups, minimum_times_of
 from roofline.design.comparison.ratios import ratio_of_predictions
 
-DIGITS = 2  # Significant digits of predicted and measured times, and of their ratios, in sentences
+DIGITS = 2  # Significant digits of predicted and measured times and their ratios, in sentences
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One design at one place: work, bound and times of a pass, or why there is none.
+    """Work, memory and times of one design at one point.
 
-    ``flop`` and ``macs`` are None where an operator has no formula, ``eager_min_time_s`` and the
-    minimum times where the machine has no ceilings, ``predicted_s`` and the ends of its 10-90 %
-    interval where nothing was learned, ``measured_s`` where nothing was timed (its ends hold 8 of
-    10 rounds). ``ceiling`` binds ``ceiling_share`` of the bound, more than any other.
-    ``peak_memory_bytes`` is the most that a pass keeps alive at once, ``memory_capacity_bytes``
-    what the memory of that machine holds (None: not known). ``problem`` says why the design cannot
-    be built there; all else is None then.
+    ``flop`` and ``macs`` are None with unknown operators, minimum times without ceilings,
+    ``predicted_s`` and its 80 % interval without calibration, ``measured_s`` (with the 10 % and 90
+    % quantiles of rounds) without a measurement. ``ceiling`` limits ``ceiling_share`` of the eager
+    minimum time, more than any other. ``peak_memory_bytes`` is the peak of a pass,
+    ``memory_capacity_bytes`` that of the machine. ``problem`` is the reason if the design cannot be
+    built; all else is None then.
     """
 
     flop: int | float | None = None
@@ -49,33 +48,33 @@ class Cell:
 
     @property
     def is_built(self) -> bool:
-        """Whether the design can be built at that place."""
+        """True if the design can be built there."""
         return not self.problem
 
     @property
     def fits(self) -> bool | None:
-        """Whether the peak of memory fits into the machine's; None: capacity not known."""
+        """True if peak memory fits into the machine's memory; None if the capacity is unknown."""
         return fits(self.peak_memory_bytes, self.memory_capacity_bytes)
 
     @property
     def can_run(self) -> bool:
-        """Whether the design can be built at that place, and does not exceed the memory there."""
+        """True if the design can be built there, and does not exceed the memory."""
         return self.is_built and self.fits is not False
 
     @property
     def interval_s(self) -> tuple[float, float] | None:
-        """The 10-90 % interval of the prediction in seconds; None where there is none."""
+        """80 % prediction interval in seconds; None without one."""
         low, high = self.predicted_low_s, self.predicted_high_s
         return None if low is None or high is None else (low, high)
 
     @property
     def measured_interval_s(self) -> tuple[float, float] | None:
-        """What holds 8 of 10 rounds, in seconds; None where there is one or none."""
+        """10 % and 90 % quantiles of measured rounds in seconds; None below two rounds."""
         low, high = self.measured_low_s, self.measured_high_s
         return None if low is None or high is None else (low, high)
 
     def of_one(self, samples: int) -> Cell:
-        """Return the same with work and times of one of so many samples."""
+        """Return the cell with work and times per sample."""
         values = {name: getattr(self, name) for name in GROWING}
         return replace(self, **{n: each and each / samples for n, each in values.items()})
 
@@ -85,11 +84,11 @@ GROWING = (
     *("flop", "macs", "traffic_bytes"),
     *(name for name in CELL_FIELDS if name.endswith("_s")),
 )
-"""Fields that grow with the batch."""
+"""Fields proportional to the batch."""
 
 
 def cell_of(analysis: Analysis) -> Cell:
-    """Return what a comparison keeps of every analysis."""
+    """Return the cell of an analysis."""
     totals, run = analysis.totals, analysis.prediction
     known = analysis.measurement or analysis.earlier
     first = next(iter(groups(analysis, lambda row: row.ceiling or row.bound)), None)
@@ -113,7 +112,7 @@ def cell_of(analysis: Analysis) -> Cell:
 
 
 def letter(number: int) -> str:
-    """Return what stands for a name that finds no room: A to Z, AA, AB …"""
+    """Return a letter for a long name: A to Z, AA, AB …"""
     more, last = divmod(number, len(ascii_uppercase))
     return (letter(more - 1) if more else "") + ascii_uppercase[last]
 
@@ -125,16 +124,16 @@ TIMES: dict[Basis, str] = {
     "bound": "eager_min_time_s",
 }
 
-SAME_BOUND = 1.05  # Bounds that differ by less than this factor are too close to call
+SAME_BOUND = 1.05  # Minimum times within this factor are not distinguished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Who wins at one place.
+    """Fastest design at one point.
 
-    ``winner`` is the index of the design with the lowest time of ``basis``, None where no two
-    times are known. ``ratio`` is the reference's time over the best of the others: above 1 another
-    design is faster, below 1 the reference is. The winner cannot be told from its ``rivals``.
+    ``winner`` is the index of the design with the lowest time of ``basis``; None with fewer than
+    two times. ``ratio`` is the reference's time over the best other: above 1 another design is
+    faster. ``rivals`` are not significantly slower than the winner.
     """
 
     winner: int | None = None
@@ -144,17 +143,17 @@ class Verdict:
 
     @property
     def is_close(self) -> bool:
-        """Whether the winner cannot be told."""
+        """True if the difference is not significant."""
         return bool(self.rivals)
 
     @property
     def factor(self) -> float | None:
-        """How many times faster the winner is than the reference, or, being it, than the next."""
+        """Speedup of the winner over the reference, or of the reference over the next design."""
         return max(self.ratio, 1 / self.ratio) if self.ratio else None
 
 
 def verdict_of(cells: Sequence[Cell], reference: int, *, measured: bool = False) -> Verdict:
-    """Return who wins at one place, by the best kind of time that all designs able to run have."""
+    """Return the fastest design, by the best kind of time that all runnable designs have."""
     able = [index for index, each in enumerate(cells) if each.can_run]
     for basis, name in TIMES.items():
         times = {i: getattr(cells[i], name) for i in able}
@@ -165,7 +164,7 @@ def verdict_of(cells: Sequence[Cell], reference: int, *, measured: bool = False)
         rivals = (i for i in able if i != winner and _is_close(cells[winner], cells[i], basis))
         ratio = times[reference] / min(others) if reference in times else None
         return Verdict(winner=winner, ratio=ratio, rivals=tuple(rivals), basis=basis)
-    # One that stands alone has no one to beat.
+    # A single design is not compared.
     return Verdict()
 
 
@@ -177,11 +176,11 @@ def _is_close(best: Cell, other: Cell, basis: Basis) -> bool:
     ratio = ratio_of_predictions(
         other.predicted_s, other.interval_s, best.predicted_s, best.interval_s
     )
-    # Equal times leave no more to choose than an interval around 1 does.
+    # Equal times are as undecided as an interval around 1.
     return ratio.may_be_either or ratio.value == 1
 
 
 def factor_text(factor: float) -> str:
-    """Return a factor from 1 on in two digits."""
+    """Return a factor of at least 1 in two digits."""
     number = float(f"{factor:.{DIGITS - 1}e}")
     return f"{number:.1f}" if number < 10 else f"{number:.0f}"

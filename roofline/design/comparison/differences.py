@@ -1,4 +1,4 @@
-"""In what one model differs from another, in a sentence: work, time, and why these differ."""
+"""Difference of two models in a sentence: FLOP, time, and the dominant operators."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from roofline.analysis.words import sum_s, time_of
 from roofline.design.comparison.cells import Cell
 from roofline.design.comparison.ratios import MeasuredRounds, Ratio, ratio_of_predictions
 
-_SAME = 1.05  # A ratio below this is 1 in as many digits as times of passes are worth
+_SAME = 1.05  # Ratios below this count as 1
 
 
 class Design(NamedTuple):
-    """A compared model; ``cell`` and ``samples`` are of one sample where batches differ."""
+    """Compared model; ``cell`` is per sample if batches differ."""
 
     name: str
     analysis: Analysis
@@ -25,24 +25,24 @@ class Design(NamedTuple):
 
 
 def sentence(base: Design, other: Design, rounds: MeasuredRounds | None, *, where: str) -> str:
-    """Return FLOP, times and their reason in a sentence; `where`: ``"here"`` or ``"on NAME"``."""
+    """Return FLOP and time ratios with the dominant operators; `where` is ``"on NAME"``."""
     per = " per sample" if base.samples != other.samples else ""
     work, promise = _work(base.cell, other.cell, per)
     speeds = list(_speeds(base, other, rounds, f"{per} {where}"))
     joined = ", ".join(words for words, _ in speeds)
     won = speeds[0][1] if speeds else None
-    # FLOP say one thing and time the other.
+    # FLOP and time ratios point in opposite directions.
     but = promise and won and (promise - 1) * (won - 1) < 0 and max(won, 1 / won) >= _SAME
     said = f"{work}, but {joined}" if but else ", ".join(filter(None, (work, joined)))
     return f"{said}{_reason(base, other, rounds)}"
 
 
 def predicted_ratio(base: Design, other: Design) -> Ratio | None:
-    """How many times as long `other` is predicted to take as `base`, for each sample."""
+    """Return the predicted time of `other` over that of `base`, per sample."""
     if not base.cell.predicted_s or not other.cell.predicted_s:
         return None
     one, two = base.analysis, other.analysis
-    # Between passes of equal operators, whatever is wrong is so in both.
+    # Errors of equal passes cancel.
     is_same_pass = (one.prediction, one.operators) == (two.prediction, two.operators)
     if base.number == other.number or is_same_pass:
         return Ratio(value=1.0)
@@ -52,7 +52,7 @@ def predicted_ratio(base: Design, other: Design) -> Ratio | None:
 
 
 def measured_ratio(base: Design, other: Design, rounds: MeasuredRounds | None) -> Ratio | None:
-    """The same of measurements: of rounds in turn, with their spread, or else of other days."""
+    """Return the measured ratio: of interleaved rounds with spread, else of earlier runs."""
     if rounds is not None:
         return rounds.ratio(other.number, base.number, per=other.samples / base.samples)
     if not base.cell.measured_s or not other.cell.measured_s:
@@ -62,67 +62,66 @@ def measured_ratio(base: Design, other: Design, rounds: MeasuredRounds | None) -
 
 def _work(base: Cell, other: Cell, per: str) -> tuple[str, float | None]:
     if base.flop is None or other.flop is None:
-        return "FLOP not fully known", None
+        return "FLOP unknown", None
     if not base.flop or not other.flop:
-        return ("as many FLOP" if base.flop == other.flop else "no FLOP on one side"), None
+        return ("equal FLOP" if base.flop == other.flop else "FLOP in one model only"), None
     ratio = base.flop / other.flop
-    factor = _three(max(ratio, 1 / ratio))
+    factor = _three_digits(max(ratio, 1 / ratio))
     if factor == "1":
-        return f"as many FLOP{per}", 1.0
-    return f"{factor} × {'fewer' if ratio > 1 else 'more'} FLOP{per}", ratio
+        return f"equal FLOP{per}", 1.0
+    return f"{factor}× {'fewer' if ratio > 1 else 'more'} FLOP{per}", ratio
 
 
 def _speeds(
     base: Design, other: Design, rounds: MeasuredRounds | None, place: str
 ) -> Iterator[tuple[str, float]]:
-    """How many times faster `other` is: measured, predicted, or by bounds alone."""
+    """Yield the speedups of `other`: measured and predicted, else from minimum times."""
     found: list[tuple[Ratio, str, str]] = []
     predicted = predicted_ratio(base, other)
     if predicted is not None:
-        found.append((predicted.inverse, "predicted", "; 8 of 10"))
+        found.append((predicted.inverse, "predicted", ", 80 % interval"))
     measured = measured_ratio(base, other, rounds)
     if measured is not None and rounds is not None:
-        found.insert(0, (measured.inverse, "measured", f"; {len(rounds.rounds)} rounds"))
+        found.insert(0, (measured.inverse, "measured", f", {len(rounds.rounds)} rounds:"))
     elif measured is not None:
         now = base.analysis.measurement and other.analysis.measurement
-        found.append((measured.inverse, "measured" if now else "measured before", ""))
+        found.append((measured.inverse, "measured" if now else "measured earlier", ""))
     for ratio, how, of in found:
         toward = ratio if ratio.value >= 1 else ratio.inverse
         value, ends = toward.words
-        said = f"{value} × {'faster' if ratio.value > 1 else 'slower'}{place}"
+        said = f"{value}× {'faster' if ratio.value > 1 else 'slower'}{place}"
         if toward.value < _SAME:
-            said = f"about as fast{place}"
-        either = ", so either may be the faster" if ratio.may_be_either else ""
-        span = f"{of}: {ends[0]} to {ends[1]}{either}" if ends else ""
+            said = f"equally fast{place}"
+        either = ", not significant" if ratio.may_be_either else ""
+        span = f"{of} {ends[0]} to {ends[1]}{either}" if ends else ""
         yield f"{said} ({how}{span})", ratio.value
         place = ""
     bounds = (base.cell.eager_min_time_s, other.cell.eager_min_time_s)
     if not found and bounds[0] and bounds[1]:
         ratio = bounds[0] / bounds[1]
-        factor = _three(max(ratio, 1 / ratio))
-        words = f"{factor} × {'lower' if ratio > 1 else 'higher'} bound time"
-        yield f"{'the same bound time' if factor == '1' else words}{place}", ratio
+        factor = _three_digits(max(ratio, 1 / ratio))
+        words = f"{factor}× {'shorter' if ratio > 1 else 'longer'} minimum time"
+        yield f"{'equal minimum time' if factor == '1' else words}{place}", ratio
     elif not found:
-        yield "bound time unknown", 1.0
+        yield "minimum time unknown", 1.0
 
 
 def _reason(base: Design, other: Design, rounds: MeasuredRounds | None) -> str:
-    """Return the part that takes the time and what binds it; ``""`` if unknown.
+    """Return the dominant operators with their limiter; ``""`` if unknown.
 
-    It is a part of the design that gets through fewer FLOP in a second: there FLOP did not turn
-    into time. Where both get through as many, it is the longest part of the second. A prediction
-    is no reason of a measurement that says otherwise.
+    They belong to the design with fewer FLOP/s; with equal FLOP/s to the second design. A
+    prediction does not explain a measurement that contradicts it.
     """
     kind = kind_of_times((base.analysis, other.analysis))
     measured = measured_ratio(base, other, rounds)
-    # What bounds are made of is no reason of times that are several times as long.
+    # Minimum times do not explain measured ones, which are several times longer.
     if kind is None or (measured is not None and kind == "bound"):
         return ""
     predicted = predicted_ratio(base, other)
     if measured is not None and predicted is not None:
         is_clear = min(max(e.value, 1 / e.value) for e in (predicted, measured)) >= _SAME
         if is_clear and (predicted.value - 1) * (measured.value - 1) < 0:
-            return "; prediction and measurement disagree on which is faster"
+            return "; prediction and measurement disagree"
     subject, against = _slower_of(base, other, kind)
     if against is not None and measured is not None:
         by_measured = _slower_by_measurement(base, other, measured)
@@ -133,12 +132,12 @@ def _reason(base: Design, other: Design, rounds: MeasuredRounds | None) -> str:
     part = leading_part(subject.analysis, kind, against.analysis if against else None)
     if part is None:
         return ""
-    what = "bound" if kind == "bound" else "time"
-    return f": {part.words(f'its {what}' if subject is other else f'the {what} of {subject.name}')}"
+    what = "minimum time" if kind == "bound" else "predicted time"
+    return f"; {part.words(f'its {what}' if subject is other else f'the {what} of {subject.name}')}"
 
 
 def _slower_by_measurement(base: Design, other: Design, measured: Ratio) -> Design | None:
-    """The design that was measured to do fewer FLOP in a second; None: both do as many."""
+    """Return the design with fewer measured FLOP/s; None if equal."""
     flop = other.analysis.totals.flop / other.samples / (base.analysis.totals.flop / base.samples)
     rate = flop / measured.value
     ends = measured.interval
@@ -148,10 +147,10 @@ def _slower_by_measurement(base: Design, other: Design, measured: Ratio) -> Desi
 
 
 def _slower_of(base: Design, other: Design, kind: Kind) -> tuple[Design, Design | None]:
-    """Which of both does fewer FLOP in a second, and the other of them; None: neither does."""
+    """Return the design with fewer FLOP/s, and the other one (None: equal FLOP/s)."""
     rates: list[float] = []
     for each in (base, other):
-        whole_s = whole_of(each.analysis, kind)
+        whole_s = pass_time_s(each.analysis, kind)
         if not whole_s or not each.cell.flop:
             return other, None
         rates.append(each.analysis.totals.flop / whole_s)
@@ -160,25 +159,25 @@ def _slower_of(base: Design, other: Design, kind: Kind) -> tuple[Design, Design 
     return (other, base) if rates[1] < rates[0] else (base, other)
 
 
-def _three(ratio: float) -> str:
+def _three_digits(ratio: float) -> str:
     return f"{float(f'{ratio:.3g}'):g}" if ratio < 1e4 else f"{ratio:.0f}"
 
 
-# -- where the time of a pass goes -----------------------------------------------------------------
+# -- time by operator type -------------------------------------------------------------------------
 
 Kind = Literal["predicted", "bound"]
-"""The two times that a machine need not be at hand for; they are never mixed."""
+"""Kinds of time that need no machine at hand; they are never mixed."""
 
 _NEAR_ITS_ROOF = 0.5
-"""Below this share of its roof, it is no longer the roof that says how long a part takes."""
+"""Below this share of its ceiling, a part is not limited by it."""
 
 _WHOLE = 0.995
 _NOUNS = ("convolution", "matrix product")
-"""How the types end that are names of operators by themselves."""
+"""Ends of type names that need no word "operator"."""
 
 
 def kind_of_times(analyses: Sequence[Analysis]) -> Kind | None:
-    """The predicted time if every operator of all models has one, else the bound; None: neither."""
+    """Return "predicted" if every operator has a prediction, else "bound"; None without times."""
     rows = [row for each in analyses for row in working(each.operators)]
     kinds: tuple[Kind, ...] = ("predicted", "bound")
     for kind in kinds:
@@ -189,9 +188,9 @@ def kind_of_times(analyses: Sequence[Analysis]) -> Kind | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """The operators of one type, or (``type`` empty) what runs between operators.
+    """Operators of one type; ``type`` empty: overhead between operators.
 
-    ``share`` is of the whole pass; ``ceiling`` binds ``ceiling_share`` of their time, the most.
+    ``share`` is that of the pass; ``ceiling`` limits ``ceiling_share`` of their time, the most.
     """
 
     type: str
@@ -203,32 +202,28 @@ class Part:
     ceiling_share: float = 0.0
 
     def words(self, whose: str) -> str:
-        """Return what it takes of ``whose`` time, and what binds it or how far it is from that."""
-        takes, are, reach, its = ("take", "are", "reach", "their")
-        if self.calls == 1 or not self.type:
-            takes, are, reach, its = ("takes", "is", "reaches", "its")
-        name = "what runs between operators"
+        """Return the share of ``whose`` time, and its limiter or the share of that reached."""
+        name = "overhead between operators"
         if self.type:
             one = self.type if self.type.endswith(_NOUNS) else f"{self.type} operator"
-            name = f"the {one}" if self.calls == 1 else f"the {self.calls} {one}s"
-        said = f"{name} {takes} {whole_percent(self.share)} of {whose}"
+            name = one if self.calls == 1 else f"{self.calls} {one}s"
+        said = f"{name}: {whole_percent(self.share)} of {whose}"
         if not self.ceiling or self.eager_min_time_s is None:
             return said
         reached = self.eager_min_time_s / self.time_s if self.time_s else 1.0
         if reached < _NEAR_ITS_ROOF:
-            return f"{said} and {reach} {whole_percent(reached)} of {its} roof, {self.ceiling}"
+            return f"{said}, at {whole_percent(reached)} of {self.ceiling}"
         if self.ceiling_share >= _WHOLE:
-            return f"{said} and {are} bound by {self.ceiling}"
-        of_that = whole_percent(self.ceiling_share)
-        return f"{said} and {are} bound by {self.ceiling} for {of_that} of that"
+            return f"{said}, limited by {self.ceiling}"
+        return f"{said}, {whole_percent(self.ceiling_share)} of that limited by {self.ceiling}"
 
 
 def parts_of(analysis: Analysis, kind: Kind) -> tuple[Part, ...]:
-    """Return the parts of a pass, the longest first; every operator has a time of that `kind`."""
+    """Return the parts of a pass, longest first; every operator has a time of that `kind`."""
     by_type: dict[str, list[OperatorRow]] = {}
     for row in working(analysis.operators):
         by_type.setdefault(row.type, []).append(row)
-    whole_s = whole_of(analysis, kind)
+    whole_s = pass_time_s(analysis, kind)
     found = [_part(name, rows, kind, whole_s) for name, rows in by_type.items()]
     between_s = analysis.prediction.overhead_s if analysis.prediction else None
     if kind == "predicted" and between_s and whole_s:
@@ -254,19 +249,18 @@ def _part(name: str, rows: Sequence[OperatorRow], kind: Kind, whole_s: float) ->
     )
 
 
-def whole_of(analysis: Analysis, kind: Kind) -> float:
-    """Return the seconds of the whole pass: its prediction, end to end, or the sum of bounds."""
+def pass_time_s(analysis: Analysis, kind: Kind) -> float:
+    """Return the predicted time of a pass in seconds, or the sum of minimum times."""
     if kind == "predicted" and analysis.prediction:
         return analysis.prediction.predicted_s
     return sum_s(working(analysis.operators), kind)
 
 
 def leading_part(analysis: Analysis, kind: Kind, against: Analysis | None = None) -> Part | None:
-    """Return the part that says most about how long a pass takes.
+    """Return the part that explains most of the time.
 
-    `against` another design it is the type that takes the most seconds beyond what the same type
-    takes there times the ratio of all FLOP; these excesses add up to what the pass takes beyond
-    what its FLOP promise. Without, it is the longest part.
+    With `against`, it is the type with the most seconds above the other design's seconds scaled by
+    the ratio of FLOP. Without, it is the longest part.
     """
     parts = parts_of(analysis, kind)
     if not parts or against is None:
@@ -277,5 +271,5 @@ def leading_part(analysis: Analysis, kind: Kind, against: Analysis | None = None
 
 
 def whole_percent(share: float) -> str:
-    """Return a share of a time in whole percent, which is what times are worth: ``"64 %"``."""
+    """Return a share of time in whole percent: ``"64 %"``."""
     return "< 1 %" if 0 < share < 0.005 else f"{share:.0%}".replace("%", " %")

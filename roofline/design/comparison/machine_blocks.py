@@ -1,4 +1,4 @@
-"""The report on one model on several machines: machines, operators, and who changes sides."""
+"""Report of one model on several machines: minimum times, and limiters by operator."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ from roofline.design.comparison.machines import (
     GroupAcross,
     MachineSummary,
     Side,
-    apart,
-    together,
-    whole,
+    all_operators,
+    combine_operators,
+    unshared_operators,
 )
 from roofline.placement import Bound, classic_model_note, other_device_note, where_operators_are
 from roofline.run import DEVICES
@@ -62,17 +62,17 @@ if TYPE_CHECKING:
 
 
 def machine_blocks(comparison: Comparison, view: View) -> Iterator[Block]:
-    """Yield machines, operators, advice, coverage and warnings."""
+    """Yield facts, machines, operators, advice and warnings."""
     first = comparison.analyses[0]
     run_on = {each.run.device for each in comparison.analyses}
-    # Where there are several, machines say which.
+    # The table of machines names several devices.
     shown = first if len(run_on) == 1 else replace(first, run=replace(first.run, device="cpu"))
     *facts, (memory, peak) = model_facts(shown, view)
     capacities = unknown_capacity(each.hardware for each in comparison.analyses)
     facts.append((memory, " · ".join([peak, *capacities])))
     _, *rest = comparison.sentences
     if rest:
-        facts.append(("In short", " · ".join(rest)))
+        facts.append(("Result", " · ".join(rest)))
     yield KeyValueBlock(lines=(*facts, *coverage_fact(first, view)))
     yield machines_grid(comparison)
     yield from _operator_choices(comparison, view)
@@ -83,7 +83,7 @@ def machine_blocks(comparison: Comparison, view: View) -> Iterator[Block]:
 
 
 def machines_grid(comparison: Comparison) -> Grid:
-    """Return a row for each machine: what it offers, what binds the model there, and its times."""
+    """Return a row per machine: ceilings, minimum times and limiters."""
     machines = comparison.machines
     is_predicted = any(each.predicted_s is not None for each in machines)
     is_measured = any(each.measured_s is not None for each in machines)
@@ -96,12 +96,12 @@ def machines_grid(comparison: Comparison) -> Grid:
         "bandwidth": lambda each: format_bytes_per_s(
             each.memory.bytes_per_s if each.memory else None
         ),
-        "ridge": lambda each: format_intensity(each.ridge_flop_per_byte),
+        "ridge (FLOP/B)": lambda each: format_intensity(each.ridge_flop_per_byte),
         "eager": "eager_min_time_s",
         "fused": "fused_min_time_s",
         "model": "model_min_time_s",
-        "compute": "compute_share",
-        "memory": "memory_share",
+        "compute-bound": "compute_share",
+        "memory-bound": "memory_share",
     }
     if is_predicted:
         columns["predicted"] = lambda each: prediction_cell(
@@ -111,12 +111,12 @@ def machines_grid(comparison: Comparison) -> Grid:
         columns["measured"] = lambda each: format_s(each.measured_s, cells.DIGITS)
     if any(each.fits is not None for each in machines):
         columns["fits in memory"] = lambda each: fit_cell(each.fits)
-    narrow = ("description", "threads", "memory")
+    narrow = ("description", "threads", "memory-bound")
     if is_predicted or is_measured:
-        # Beside times, what the bound is made of gives way.
-        narrow = (*narrow, "compute", "ridge", "bandwidth", "peak", "model", "fused")
+        # Times matter more than ceilings in narrow terminals.
+        narrow = (*narrow, "compute-bound", "ridge (FLOP/B)", "bandwidth", "peak", "model", "fused")
     return table(
-        "Machines: ridge in FLOP/byte, minimum times, compute and memory share of eager",
+        "Machines: ceilings, minimum times (eager, fused, model), limiter by share of eager",
         machines,
         columns,
         left=("", "machine", "description", "fits in memory"),
@@ -125,9 +125,9 @@ def machines_grid(comparison: Comparison) -> Grid:
 
 
 def _warnings(comparison: Comparison) -> tuple[str, ...]:
-    """Return the warnings of all analyses, each once; what holds of many machines comes first."""
+    """Return the distinct warnings of all analyses, those on several machines first."""
     machines = list(zip(comparison.machine_names, comparison.analyses, strict=True))
-    together = {
+    common = {
         note
         for _, each in machines
         if each.hardware.memory
@@ -137,7 +137,7 @@ def _warnings(comparison: Comparison) -> tuple[str, ...]:
         )
     }
     rest = dict.fromkeys(
-        line for _, each in machines for line in each.warnings if line not in together
+        line for _, each in machines for line in each.warnings if line not in common
     )
     lines = list(_levels(machines))
     for run_on in DEVICES:
@@ -146,15 +146,13 @@ def _warnings(comparison: Comparison) -> tuple[str, ...]:
         ]
         if names:
             lines.append(
-                f"{', '.join(names)}: the operators are those that torch calls on"
-                f" {where_operators_are(run_on)}; there it may call others, whose minimum times may"
-                " be shorter"
+                f"{', '.join(names)}: operators are those that torch calls on"
+                f" {where_operators_are(run_on)}; native operators may have shorter minimum times"
             )
-    if apart(comparison) is not None:
+    if unshared_operators(comparison) is not None:
         lines.append(
-            "CPUs and GPUs call operators of their own: those are in times and totals, and only"
-            " what all machines call is compared one by one; work, traffic and memory are those"
-            f" on {machines[0][0]}"
+            "CPU and GPU call different operators: times and totals have all of them, the operator"
+            f" tables only shared ones; work, traffic and memory are those of {machines[0][0]}"
         )
     return tuple(map(printable, [*lines, *rest]))
 
@@ -163,27 +161,25 @@ def _levels(machines: Sequence[tuple[str, Analysis]]) -> Iterator[str]:
     classic = [name for name, each in machines if each.hardware.knows_only_dram]
     if not classic:
         return
-    know = "knows" if len(classic) == 1 else "know"
     line = (
-        f"{', '.join(classic)} {know} a single memory level: every operand is charged to it"
-        " (the classic roofline model)"
+        f"{', '.join(classic)}: one memory level, crossed by all operands (classic roofline model)"
     )
     cached = [
-        f"{name} knows {levels[0].name} to {levels[-1].name}"
+        f"{name} has {levels[0].name} to {levels[-1].name}"
         for name, each in machines
         if len(levels := each.hardware.memory) > 1
     ]
     if cached:
-        line += f"; {', '.join(cached)}: what is cached there crosses only the nearer levels"
+        line += f"; {', '.join(cached)}"
     yield line
 
 
 # -- operators -------------------------------------------------------------------------------------
 
-_WHAT: dict[By, str] = {
+_TITLES: dict[By, str] = {
     "operator": "Operators",
     "module": "Modules",
-    "type": "Types of operators",
+    "type": "Operator types",
     "phase": "Phases",
 }
 
@@ -192,7 +188,7 @@ _Cell = Callable[[GroupAcross], str]
 
 
 def _operator_choices(comparison: Comparison, view: View) -> Iterator[Choice]:
-    """Yield the groups that change sides, then the others; the last table ends with the total."""
+    """Yield groups whose limiter changes, then the others; the last table ends with the total."""
 
     def key(across: Across) -> Hashable:
         is_alone = view.by == "operator"
@@ -200,13 +196,13 @@ def _operator_choices(comparison: Comparison, view: View) -> Iterator[Choice]:
 
     found = comparison.groups(key)
     kinds = {
-        "that change sides": [each for each in found if each.changes_sides],
-        "on the same side everywhere": [each for each in found if not each.changes_sides],
+        "with different limiters": [each for each in found if each.changes_sides],
+        "with one limiter": [each for each in found if not each.changes_sides],
     }
     last = [title for title, groups in kinds.items() if groups][-1:]
     for title, groups in kinds.items():
         if groups:
-            what = f"{_WHAT[view.by]} {title}"
+            what = f"{_TITLES[view.by]} {title} by share"
             yield _choice(comparison, what, groups, view, has_total=title in last)
 
 
@@ -218,19 +214,19 @@ def _name_by(view: View, row: OperatorRow) -> str:
 
 
 def groups_of_identical_calls(comparison: Comparison) -> tuple[GroupAcross, ...]:
-    """Return calls that no machine tells apart together, the largest share of a bound first."""
+    """Return groups of identical calls, by largest share of minimum time."""
     return comparison.groups(lambda across: tuple(map(grouping_key, across)))
 
 
 def names_across(comparison: Comparison, groups: Sequence[GroupAcross]) -> list[str]:
-    """Return what pictures and narrow tables call groups of like calls: ``"layer1.conv2 ×3"``."""
+    """Return short names of groups of identical calls: ``"layer1.conv2 ×3"``."""
     in_module = Counter(across[0].module_path for across in comparison.operators)
     rows = [(each.operators[0][0], len(each.operators)) for each in groups]
     return [name_of(row, alone=in_module[row.module_path] == 1, count=n) for row, n in rows]
 
 
 def intensity_of(group: GroupAcross) -> float | None:
-    """Return FLOP per byte of every operand; None where FLOP are unknown or nothing moves."""
+    """Return the AI in FLOP per byte of operands; None without FLOP or bytes."""
     row = group.operators[0][0]
     return row.flop / row.traffic_bytes if row.flop is not None and row.traffic_bytes else None
 
@@ -238,7 +234,7 @@ def intensity_of(group: GroupAcross) -> float | None:
 def _naming(
     comparison: Comparison, groups: Sequence[GroupAcross], view: View
 ) -> tuple[dict[Column, _Cell], dict[Column, _Cell]]:
-    """Return the columns that say what a row is: at length, and in short."""
+    """Return the naming columns of a row, long and short."""
     if view.by != "operator":
         both: dict[Column, _Cell] = {
             Column(heading=view.by): lambda each: _name_by(view, each.operators[0][0]),
@@ -256,7 +252,7 @@ def _naming(
 
     names = dict(zip(map(id, groups), names_across(comparison, groups), strict=True))
     intensity: dict[Column, _Cell] = {
-        right("FLOP/byte", 1): lambda each: format_intensity(intensity_of(each))
+        right("AI (FLOP/B)", 1): lambda each: format_intensity(intensity_of(each))
     }
     full: dict[Column, _Cell] = {
         Column(heading="operator"): lambda each: short_op(each.operators[0][0]),
@@ -280,16 +276,16 @@ def _choice(
     sums: list[tuple[str, GroupAcross]] = []
     if others:
         rest = [across for each in others for across in each.operators]
-        sums.append((f"{len(rest)} more", together(comparison, rest)))
+        sums.append((f"{len(rest)} more", combine_operators(comparison, rest)))
     if has_total:
-        beside = apart(comparison)
-        sums += [("not on every machine", beside)] if beside is not None else []
-        sums.append(("total", whole(comparison)))
+        unshared = unshared_operators(comparison)
+        sums += [("not on all machines", unshared)] if unshared is not None else []
+        sums.append(("total", all_operators(comparison)))
     names = list(map(printable, comparison.machine_names))
     keys = list(map(cells.letter, range(len(names))))
-    letters = "C compute-bound, M memory-bound"
-    if any(not side.whole for each in shown for side in each.sides):
-        letters += "; c, m: most of the time"
+    letters = "C compute-, M memory-bound"
+    if any(not side.is_sole for each in shown for side in each.sides):
+        letters += "; c, m: mostly"
     at_length, in_short = _naming(comparison, shown, view)
 
     def grid(
@@ -305,7 +301,7 @@ def _choice(
     def bounds(group: GroupAcross) -> Iterable[str]:
         return map(format_s, group.eager_min_time_s)
 
-    # Only the fullest layout has room for these.
+    # Only in the widest layout.
     more: dict[Column, _Cell] = {
         right(f"predicted on {names[place]}", 1): partial(_predicted_cell, place=place)
         for place, each in enumerate(comparison.analyses)
@@ -316,9 +312,8 @@ def _choice(
         right(name): partial(_side_cell, name=_in_words, place=place)
         for place, name in enumerate(names)
     }
-    changes = any(each.changes_sides for each in shown)
     full = grid(
-        title + ": compute-bound here, memory-bound there" * changes,
+        title,
         at_length,
         {**by_machine, **more},
         lambda group: (*bounds(group), *(cell(group) for cell in more.values())),
@@ -363,24 +358,24 @@ def _side_cell(group: GroupAcross, *, name: Callable[[Side], str], place: int) -
 
 
 def _in_words(side: Side) -> str:
-    return str(side.bound) if side.whole else f"mostly {side.bound}"
+    return str(side.bound) if side.is_sole else f"mostly {side.bound}"
 
 
 def _letter(side: Side) -> str:
-    """What binds, as a letter: C, M or ?, small where it is most of the time, not all."""
+    """Return the limiter as a letter: C, M or ?; lower case for mixed limiters."""
     found = {Bound.COMPUTE: "C", Bound.MEMORY: "M"}.get(side.bound, "?")
-    return found if side.whole else found.lower()
+    return found if side.is_sole else found.lower()
 
 
 def _predicted_cell(group: GroupAcross, *, place: int) -> str:
     is_known = group.predicted_s[place] is not None
     if not is_known and all(across[place].predicted_s is None for across in group.operators):
         return prediction_cell(None, None, group.eager_min_time_s[place])
-    # Of sums of which an operator is not predicted, nothing is known.
+    # Incomplete sums of predictions are unknown.
     return interval_cell(group.predicted_s[place], None, None)
 
 
 def _share_cell(group: GroupAcross) -> str:
     known = any(share is not None for share in group.shares)
-    # Rounding in a sum must not show as "> 99.9 %".
+    # Rounding of sums must not show as "> 99.9 %".
     return format_percent(min(1.0, round(group.largest_share, 12))) if known else MISSING

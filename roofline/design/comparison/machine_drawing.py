@@ -1,4 +1,4 @@
-"""The picture of one model on several machines: all roofs, minimum times, and who changes sides."""
+"""Plot of one model on several machines: rooflines, minimum times and limiters."""
 
 # matplotlib's stubs leave the types of **kwargs open, which strict checking takes for unknown.
 # pyright: basic
@@ -29,7 +29,7 @@ from roofline.design.comparison.machine_blocks import (
     intensity_of,
     names_across,
 )
-from roofline.design.comparison.machines import GroupAcross, MachineSummary, together
+from roofline.design.comparison.machines import GroupAcross, MachineSummary, combine_operators
 from roofline.placement import Bound, Roof
 from roofline.plots.figures import foot_figure, prepare_axes, title_figure, words, write
 from roofline.plots.roof import Spot
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from roofline.design.comparison.result import Comparison
 
 _APART = 0.03
-"""Numbered operators stand at least this far apart, as a part of the width of the axes."""
+"""Minimum distance of numbered operators, as a fraction of the axes width."""
 
 _GREY = "#4d4d4d"
 _BADGE: dict[str, Any] = {
@@ -51,11 +51,11 @@ _BADGE: dict[str, Any] = {
     "bbox": {"boxstyle": "circle,pad=0.25", "facecolor": _GREY, "edgecolor": "none"},
     **words(),
 }
-"""Look of the numbers of operators."""
+"""Style of operator numbers."""
 
 
 def draw_machines(figure: Figure, comparison: Comparison, *, labels: int) -> None:
-    """Draw the roofs above, and below them a row for each machine."""
+    """Draw the rooflines, and below them a row per machine."""
     machines = comparison.machines
     looks = roof_styles(len(machines))
     chosen = _chosen(comparison, max(0, labels))
@@ -91,7 +91,7 @@ def draw_machines(figure: Figure, comparison: Comparison, *, labels: int) -> Non
     marks = [
         ("compute-bound", "o", _GREY),
         ("memory-bound", "o", "white"),
-        *([("FLOP unknown: gray in the bars", "x", _GREY)] if Bound.UNKNOWN in kinds else []),
+        *([("limiter unknown (gray in bars)", "x", _GREY)] if Bound.UNKNOWN in kinds else []),
     ]
     handles = [
         Line2D((), (), ls="", marker=marker, mfc=face, mec=_GREY, label=label)
@@ -106,7 +106,7 @@ def spot_of(row: OperatorRow) -> Spot | None:
 
 
 def _chosen(comparison: Comparison, count: int) -> tuple[GroupAcross, ...]:
-    """Return the operators to number by rising intensity: the largest shares that stand apart."""
+    """Return the operators to number, by AI: those with the largest shares and enough distance."""
     groups = [
         (group, _place(group))
         for group in groups_of_identical_calls(comparison)
@@ -163,7 +163,7 @@ def _draw_roofs(
     high = axes.get_xlim()[1]
     far = [each.ridge_flop_per_byte for each in machines if each.ridge_flop_per_byte]
     if far and min(far) < max(far) and all(e.hardware.knows_only_dram for e in comparison.analyses):
-        # Only with one memory level each has an operator one intensity on all machines.
+        # With one memory level per machine, an operator has one AI on all machines.
         axes.axvspan(min(far), max(far), color="#f4f1e6", zorder=0)
         spot, across = (math.sqrt(min(far) * max(far)), 0.015), axes.get_xaxis_transform()
         look = {"xycoords": across, "ha": "center", "color": GREY_TEXT}
@@ -219,7 +219,7 @@ def _number(axes: Axes, chosen: Sequence[GroupAcross], looks: Sequence[RoofStyle
 
 
 def _draw_marks(axes: Axes, marks: Sequence[tuple[Spot, Bound, str]]) -> None:
-    """Draw discs where compute binds, rings where memory does, crosses where FLOP are unknown."""
+    """Draw compute-bound operators as discs, memory-bound ones as rings, others as crosses."""
     drawn = scatter(
         axes,
         [spot for spot, _, _ in marks],
@@ -256,7 +256,7 @@ def _draw_times(axes: Axes, machines: Sequence[MachineSummary], looks: Sequence[
     axes.grid(visible=False, axis="y")
     if known:
         axes.set_xscale("log")
-        # Room for the words behind the longest.
+        # Room for labels.
         wide = max(known) / min(known)
         axes.set_xlim(min(known) / 1.3, max(known) * 1.5 * wide**0.35)
         subs = (1.0, 2.0, 5.0) if wide < 100 else (1.0,)
@@ -280,7 +280,7 @@ def _draw_shares(
                 left += share
         write(axes, format_percent(compute), (1.0, y), (4, 0), va="center_baseline")
     axes.set_xlim(0, 1.35)
-    _bare_axes(axes, "bound by compute")
+    _bare_axes(axes, "compute-bound share")
 
 
 def _draw_sides(axes: Axes, chosen: Sequence[GroupAcross], looks: Sequence[RoofStyle]) -> None:
@@ -316,16 +316,13 @@ def _aside(comparison: Comparison) -> Iterator[str]:
     without = sum(across[0].flop == 0 for across in aside)
     counts = {
         "without FLOP": without,
-        "of unknown FLOP": unknown,
-        "that no ceiling gives a time": len(aside) - unknown - without,
+        "with unknown FLOP": unknown,
+        "without a ceiling": len(aside) - unknown - without,
     }
     parts = [f"{count} {words}" for words, count in counts.items() if count]
-    share = together(comparison, aside).largest_share
-    rest = f": at most {format_percent(min(1.0, share))} of a machine's bound" if share else ""
-    yield (
-        f"Of {len(comparison.operators)} operators, {' and '.join(parts)}"
-        f" {'has' if len(aside) == 1 else 'have'} no place on the axes{rest}"
-    )
+    share = combine_operators(comparison, aside).largest_share
+    rest = f": at most {format_percent(min(1.0, share))} of a minimum time" if share else ""
+    yield f"Not plotted, of {len(comparison.operators)} operators: {', '.join(parts)}{rest}"
 
 
 def _provenance(comparison: Comparison) -> str:

@@ -1,4 +1,4 @@
-"""One model on several machines: which operators are compute-bound here and memory-bound there."""
+"""One model on several machines: minimum times, and operators whose limiter changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from roofline.core.dtypes import DType
 from roofline.core.text import counted
 from roofline.core.units import format_s
 from roofline.design.comparison.cells import CELL_FIELDS, DIGITS, Cell
-from roofline.design.comparison.models import origins_of_times
+from roofline.design.comparison.models import time_sources
 from roofline.errors import InputError
 from roofline.placement import (
     Bound,
@@ -37,14 +37,14 @@ from roofline.workload.operators import State
 if TYPE_CHECKING:
     from roofline.design.comparison.result import Comparison
 
-Across = tuple[OperatorRow, ...]  # One operator: its row on every machine, in their order
+Across = tuple[OperatorRow, ...]  # Rows of one operator by machine
 
 
 def check(comparison: Comparison) -> None:
-    """Refuse what is not one model on several machines."""
+    """Raise an error unless analyses are of one model on several machines."""
     analyses = comparison.analyses
     if len(analyses) < 2:
-        raise InputError("a comparison of machines takes at least two")
+        raise InputError("a comparison of machines requires at least two; name another")
     of_devices: dict[Device, Analysis] = {}
     tasks = [(each.model, each.inputs, each.cache) for each in analyses]
     for position, each in enumerate(analyses):
@@ -55,12 +55,12 @@ def check(comparison: Comparison) -> None:
         ):
             first = first if is_one_task else analyses[0]
             raise InputError(
-                f"'{each.model}' on {each.hardware.name} is not what '{first.model}' is on"
-                f" {first.hardware.name}: analyse one model with one input for all machines"
+                f"'{each.model}' on {each.hardware.name} and '{first.model}' on"
+                f" {first.hardware.name} differ; use one model with one input for all machines"
             )
         for before in analyses[:position]:
             if (before.hardware, before.threads) == (each.hardware, each.threads):
-                raise InputError(f"'{each.hardware.name}' is given twice; name it once")
+                raise InputError(f"duplicate machine '{each.hardware.name}'; name it once")
 
 
 def _identity(row: OperatorRow) -> object:
@@ -71,11 +71,10 @@ def _identity(row: OperatorRow) -> object:
 # -- operators across machines ---------------------------------------------------------------------
 
 
-def positions_across(analyses: Sequence[Analysis]) -> tuple[tuple[int, ...], ...]:
-    """Return where each operator that all machines call stands in each analysis.
+def shared_operator_rows(analyses: Sequence[Analysis]) -> tuple[tuple[int, ...], ...]:
+    """Return the row of each shared operator in each analysis.
 
-    Operators of two devices are the same where they are of one kind, in one module and phase, and
-    in one order.
+    Operators of different devices match by module, type and phase, in order.
     """
     first, *_ = analyses
     found: dict[Device, dict[int, int]] = {}
@@ -106,18 +105,18 @@ def _across(comparison: Comparison, places: tuple[int, ...]) -> Across:
 
 
 def operators(comparison: Comparison) -> tuple[Across, ...]:
-    """Return the operators that all machines call and that are not free, each on every machine."""
+    """Return the rows of shared operators that are not free, by machine."""
     rows = (_across(comparison, each) for each in comparison.places)
     return tuple(across for across in rows if across[0].state is not State.FREE)
 
 
 def changes_sides(bounds: Iterable[Bound]) -> bool:
-    """Whether some of `bounds` are compute and others memory."""
+    """Return True if `bounds` has both compute and memory."""
     return {Bound.COMPUTE, Bound.MEMORY} <= set(bounds)
 
 
 def changing_rows(comparison: Comparison, machine: int) -> tuple[bool, ...]:
-    """Return for every row of a machine's analysis whether its operator changes sides."""
+    """Return True for each row of a machine's analysis whose limiter changes between machines."""
     changing = {
         places[machine]
         for places in comparison.places
@@ -127,18 +126,15 @@ def changing_rows(comparison: Comparison, machine: int) -> tuple[bool, ...]:
 
 
 class Side(NamedTuple):
-    """What most of a time is bound by, and whether that holds for all of it."""
+    """Limiter of most of a time; ``is_sole``: of all of it."""
 
     bound: Bound
-    whole: bool
+    is_sole: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupAcross:
-    """Operators taken together: what they come to on every machine, and which side they are on.
-
-    Times and shares are by machine, as in `Group`; None where they are unknown.
-    """
+    """Group of operators with sums and limiters by machine, as in `Group`; None if unknown."""
 
     operators: tuple[Across, ...]
     groups: tuple[Group, ...]
@@ -146,46 +142,46 @@ class GroupAcross:
 
     @property
     def eager_min_time_s(self) -> tuple[float | None, ...]:
-        """Their bound in seconds."""
+        """Eager minimum times in seconds."""
         return tuple(each.eager_min_time_s for each in self.groups)
 
     @property
     def fused_min_time_s(self) -> tuple[float | None, ...]:
-        """Their fused minimum in seconds."""
+        """Fused minimum times in seconds."""
         return tuple(each.fused_min_time_s for each in self.groups)
 
     @property
     def model_min_time_s(self) -> tuple[float | None, ...]:
-        """The model minimum in seconds; None of all but the whole pass."""
+        """Model minimum times in seconds; known for the whole pass only."""
         return tuple(each.model_min_time_s for each in self.groups)
 
     @property
     def shares(self) -> tuple[float | None, ...]:
-        """Fractions of every machine's bound."""
+        """Shares of each machine's eager minimum time."""
         return tuple(each.share for each in self.groups)
 
     @property
     def predicted_s(self) -> tuple[float | None, ...]:
-        """Predicted seconds; None where that of an operator is not known."""
+        """Predicted times in seconds; None if that of an operator is unknown."""
         return tuple(each.predicted_s if each.calls else None for each in self.groups)
 
     @property
     def largest_share(self) -> float:
-        """The most of a machine's bound that this takes; 0 where none is known."""
+        """Largest share of a machine's eager minimum time; 0 if unknown."""
         return max((share for share in self.shares if share is not None), default=0.0)
 
     @property
     def changes_sides(self) -> bool:
-        """Whether it is compute-bound on one machine and memory-bound on another."""
+        """True if compute-bound on one machine and memory-bound on another."""
         return changes_sides(side.bound for side in self.sides)
 
 
 def groups(comparison: Comparison, key: Callable[[Across], Hashable]) -> tuple[GroupAcross, ...]:
-    """Return the operators grouped by `key`, the largest share of a bound first."""
+    """Return the operators grouped by `key`, by largest share of minimum time."""
     by_key: dict[Hashable, list[Across]] = {}
     for across in comparison.operators:
         by_key.setdefault(key(across), []).append(across)
-    found = [together(comparison, each) for each in by_key.values()]
+    found = [combine_operators(comparison, each) for each in by_key.values()]
 
     def order(each: GroupAcross) -> tuple[float, int]:
         return -each.largest_share, -sum(across[0].traffic_bytes for across in each.operators)
@@ -193,12 +189,12 @@ def groups(comparison: Comparison, key: Callable[[Across], Hashable]) -> tuple[G
     return tuple(sorted(found, key=order))
 
 
-def together(
+def combine_operators(
     comparison: Comparison,
     across: Sequence[Across],
     rows: Sequence[Sequence[OperatorRow]] | None = None,
 ) -> GroupAcross:
-    """Return operators taken together; `rows` on each machine, None: those of `across`."""
+    """Return the group of operators; `rows` by machine, None: those of `across`."""
     found = rows or list(zip(*across, strict=True)) or [()] * len(comparison.analyses)
     of_passes = zip(found, comparison.wholes, strict=True)
     return GroupAcross(
@@ -213,23 +209,23 @@ def _side(rows: Sequence[OperatorRow]) -> Side:
     for row in rows:
         times[row.bound] = times.get(row.bound, 0.0) + (row.eager_min_time_s or 0.0)
     if not times:
-        return Side(bound=Bound.UNKNOWN, whole=True)
-    return Side(bound=max(times, key=lambda bound: times[bound]), whole=len(times) == 1)
+        return Side(bound=Bound.UNKNOWN, is_sole=True)
+    return Side(bound=max(times, key=lambda bound: times[bound]), is_sole=len(times) == 1)
 
 
-def whole(comparison: Comparison) -> GroupAcross:
-    """Return all operators that are not free, also those that not every machine calls."""
+def all_operators(comparison: Comparison) -> GroupAcross:
+    """Return the group of all operators that are not free, shared or not."""
     rows = [working(each.operators) for each in comparison.analyses]
-    return together(comparison, comparison.operators, rows)
+    return combine_operators(comparison, comparison.operators, rows)
 
 
-def apart(comparison: Comparison) -> GroupAcross | None:
-    """Return what not every machine calls: CPUs and GPUs have some of their own; None: nothing."""
+def unshared_operators(comparison: Comparison) -> GroupAcross | None:
+    """Return the group of operators that not all machines call; None without any."""
     rows: list[list[OperatorRow]] = []
     for machine, each in enumerate(comparison.analyses):
         shared = {places[machine] for places in comparison.places}
         rows.append([row for row in working(each.operators) if row.index not in shared])
-    return together(comparison, (), rows) if any(rows) else None
+    return combine_operators(comparison, (), rows) if any(rows) else None
 
 
 # -- machines --------------------------------------------------------------------------------------
@@ -237,11 +233,11 @@ def apart(comparison: Comparison) -> GroupAcross | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineSummary(Cell):
-    """A machine as the model meets it, and what the model takes there.
+    """Ceilings and limiters of a machine for a model.
 
-    ``compute`` is the highest ceiling of the data type that most of its FLOP are in, ``memory`` the
-    farthest level, ``ridge_flop_per_byte`` the intensity at which they meet; None where unknown.
-    The shares are fractions of ``eager_min_time_s`` by what binds; None without a bound.
+    ``compute`` is the ceiling of the data type of most FLOP, ``memory`` the farthest level,
+    ``ridge_flop_per_byte`` their ridge point; None if unknown. Shares are those of
+    ``eager_min_time_s`` by limiter; None without ceilings.
     """
 
     name: str
@@ -256,7 +252,7 @@ class MachineSummary(Cell):
 
 
 def summaries(comparison: Comparison) -> tuple[MachineSummary, ...]:
-    """Return what each machine offers the model, and what the model takes there."""
+    """Return a summary per machine."""
     names = zip(comparison.machine_names, comparison.analyses, comparison.cells, strict=True)
     return tuple(_summary(name, analysis, cell) for name, analysis, (cell,) in names)
 
@@ -270,7 +266,7 @@ def _summary(name: str, analysis: Analysis, cell: Cell) -> MachineSummary:
         if not cell.eager_min_time_s:
             return cell.eager_min_time_s
         part = sum(row.eager_min_time_s or 0.0 for row in analysis.operators if row.bound is bound)
-        # Rounding in a sum must not show as "> 99.9 %".
+        # Rounding of sums must not show as "> 99.9 %".
         return min(1.0, round(part / cell.eager_min_time_s, 12))
 
     return MachineSummary(
@@ -288,7 +284,7 @@ def _summary(name: str, analysis: Analysis, cell: Cell) -> MachineSummary:
 
 
 def _main_ceiling(analysis: Analysis, roof: Roof) -> ComputeRoof | None:
-    """The ceiling of the data type that most FLOP are in; of a model without FLOP, the highest."""
+    """Return the ceiling of the data type of most FLOP, or the highest without FLOP."""
     flop: dict[DType, int] = {}
     for row in analysis.operators:
         of = arithmetic_dtype((*row.inputs, *row.outputs))
@@ -299,18 +295,18 @@ def _main_ceiling(analysis: Analysis, roof: Roof) -> ComputeRoof | None:
     return roof.compute(max(flop, key=lambda of: flop[of]))
 
 
-# -- what is said, and rows ------------------------------------------------------------------------
+# -- sentences and rows ----------------------------------------------------------------------------
 
 
 def summary(comparison: Comparison) -> str:
-    """Return what runs, and how many operators change sides."""
+    """Return the verdict: number of operators whose limiter changes."""
     first = comparison.analyses[0]
-    state = "in steady state" if first.cache == "steady" else "with cold caches"
-    return f"{headline_subject(first)} {state}: {next(sentences(comparison))}"
+    state = "" if first.cache == "steady" else " (cold caches)"
+    return f"{headline_subject(first)}{state}: {next(sentences(comparison))}"
 
 
 def sentences(comparison: Comparison) -> Iterator[str]:
-    """Yield who changes sides, where it is fastest, and what is predicted where."""
+    """Yield changes of limiters, minimum times, and predictions by machine."""
     names, analyses = comparison.machine_names, comparison.analyses
     yield from _changing(names, comparison.operators)
     yield from _bounds(comparison)
@@ -321,7 +317,7 @@ def sentences(comparison: Comparison) -> Iterator[str]:
             seconds = (cell.predicted_s, cell.predicted_low_s, cell.predicted_high_s)
             middle, low, high = (format_s(each, DIGITS) for each in seconds)
             yield f"predicted on {name}: {middle} ({low} to {high})"
-    yield from origins_of_times(names, analyses, place="on")
+    yield from time_sources(names, analyses, place="on")
 
 
 def _changing(names: Sequence[str], operators: Sequence[Across]) -> Iterator[str]:
@@ -334,13 +330,13 @@ def _changing(names: Sequence[str], operators: Sequence[Across]) -> Iterator[str
             for bound in (Bound.COMPUTE, Bound.MEMORY)
         )
         unknown = len(operators) - compute - memory
-        rest = f", {unknown} of which one side or more is unknown" if unknown else ""
+        rest = f", {unknown} with an unknown limiter" if unknown else ""
         yield (
-            f"none of {many} changes sides: {compute} compute-bound and {memory} memory-bound on"
-            f" {where}{rest}"
+            f"{many} with the same limiter on {where}: {compute} compute-bound, {memory}"
+            f" memory-bound{rest}"
         )
         return
-    # One way through each pair of machines: compute-bound on the first, not on the second.
+    # For each pair of machines: compute-bound on the first, memory-bound on the second.
     ways: list[tuple[int, int, int]] = []
     for i in range(len(names)):
         for j in range(len(names)):
@@ -350,17 +346,14 @@ def _changing(names: Sequence[str], operators: Sequence[Across]) -> Iterator[str
             ways += [(-sum(crossing), i, j)] if i != j else []
     (most, here, there), (back, *_) = sorted(ways)[:2]
     are = "is" if most == -1 else "are"
-    one_way = f"{are} compute-bound on {names[here]} but memory-bound on {names[there]}"
+    one_way = f"{are} compute-bound on {names[here]} and memory-bound on {names[there]}"
     if len(names) == 2:
-        other_way = f", and {-back} the other way round" if back else ""
+        other_way = f", {-back} vice versa" if back else ""
         yield f"{-most} of {many} {one_way}{other_way}"
         return
-    change, each = ("changes", "it") if changing == 1 else ("change", "each")
-    yield (
-        f"{changing} of {many} {change} sides: {each} is compute-bound on some of the"
-        f" {len(names)} machines and memory-bound on others"
-    )
-    yield f"the farthest apart: {-most} {one_way}"
+    limiters = "changes its limiter" if changing == 1 else "change their limiter"
+    yield f"{changing} of {many} {limiters} between {len(names)} machines"
+    yield f"largest contrast: {-most} {one_way}"
 
 
 def _bounds(comparison: Comparison) -> Iterator[str]:
@@ -372,26 +365,27 @@ def _bounds(comparison: Comparison) -> Iterator[str]:
         (least, lowest), (most, highest) = min(known), max(known)
         ratio = f"{most / least:.3g}" if most < 1000 * least else f"{most / least:,.0f}"
         yield (
-            f"the bound is lowest on {lowest}, {format_s(least)}; on {highest} it is {ratio} × that"
+            f"minimum time (eager) {format_s(least)} on {lowest} (lowest), {ratio}× longer on"
+            f" {highest}"
         )
     elif known and any(cell.fits is False for _, cell in found):
         ((only_s, only),) = known
         fits = "fits" if dict(found)[only].fits else "may fit"
-        yield f"the bound is {format_s(only_s)} on {only}, the only one where it {fits}"
+        yield f"minimum time (eager) {format_s(only_s)} on {only}, the only machine where it {fits}"
     unknown = [name for name, cell in found if cell.eager_min_time_s is None]
     if unknown:
-        yield f"no bound on {', '.join(unknown)}: the ceilings are unknown"
+        yield f"minimum time unknown on {', '.join(unknown)} (no ceilings)"
 
 
 def columns(comparison: Comparison) -> dict[str, str]:
-    """Return the names of columns with pandas' types."""
+    """Return column names with pandas' types."""
     del comparison
     more = dict.fromkeys(("changes_sides", "fits"), "boolean")
     return {"machine": "string", **FRAME_COLUMNS, **more}
 
 
 def records(comparison: Comparison) -> Iterator[dict[str, Any]]:
-    """Yield a row for each machine and operator."""
+    """Yield a row per machine and operator."""
     names = tuple(columns(comparison))
     for place, name in enumerate(comparison.machine_names):
         each = comparison.analyses[place]

@@ -1,4 +1,4 @@
-"""The report on models: quantities, modules side by side, who wins where, and what follows."""
+"""Report of a comparison of models: totals, aligned modules, times by machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from roofline.core.blocks import (
     warning_notes,
 )
 from roofline.core.sampling import interval_cell
-from roofline.core.text import counted, printable
+from roofline.core.text import NOTE, counted, printable
 from roofline.core.units import (
     MISSING,
     format_bytes,
@@ -31,34 +31,33 @@ from roofline.core.units import (
     sum_known,
 )
 from roofline.design.comparison.alignment import DEPTH, AlignedRow, Counterpart
-from roofline.design.comparison.cells import TIMES, letter
+from roofline.design.comparison.cells import TIMES, Cell, letter
 from roofline.design.comparison.differences import whole_percent
 from roofline.design.comparison.models import UNCERTAIN, Quantity, ceilings, provenance
 from roofline.design.comparison.ratios import Ratio
+from roofline.machine.hardware import describe_threads
 
 if TYPE_CHECKING:
     from roofline.design.comparison.result import Comparison
 
-_WHAT_A_BOUND_IS = (
-    "A bound is the eager minimum, which no run operator by operator beats: real kernels come"
-    " closer to it for one design than for another"
+_MINIMUM_NOTE = (
+    "note: minimum times are lower limits: designs differ in how close kernels come to them"
 )
 
 _OF_ANY_MACHINE = (
     *("flop", "macs", "parameters", "parameter_size_bytes", "traffic_bytes"),
     *("peak_memory_bytes", "intensity_flop_per_byte"),
 )
-"""The quantities that are the same on every machine."""
+"""Quantities that do not depend on the machine."""
 
-_MOST_COLUMNS = 3  # Of more models than these, each has a row instead of a column
+_MOST_COLUMNS = 3  # More models get rows instead of columns
 
 
 def model_blocks(comparison: Comparison, view: View) -> Iterator[Block]:
-    """Yield who wins where if there are several machines, quantities, modules, what follows."""
+    """Yield facts, times by machine, totals, aligned modules, notes."""
     comparison, legend = with_letters(comparison)
     several = len(comparison.each_machine) > 1
-    if legend:
-        yield KeyValueBlock(lines=legend)
+    yield KeyValueBlock(lines=(*legend, *_facts(comparison)))
     if several:
         yield machines_grid(comparison)
     of_models = _models_grid if len(comparison.designs) > _MOST_COLUMNS else _quantities
@@ -68,20 +67,43 @@ def model_blocks(comparison: Comparison, view: View) -> Iterator[Block]:
             table = _aligned_grid(each, view, where=f" on {machine}" if several else "")
             if table is not None:
                 yield table
-    has_bounds = several or any(cell.eager_min_time_s is not None for cell in comparison.cells[0])
-    lines = (*comparison.sentences, *provenance(comparison), *(_WHAT_A_BOUND_IS,) * has_bounds)
-    yield from notes("In short", lines)
+    # The headline has the rest.
+    lines = comparison.sentences[len(comparison.verdict) if several else 0 :]
+    yield from notes("Differences", lines if several or len(lines) > 1 else ())
+    sources = list(provenance(comparison))
+    yield from notes("Notes", (each for each in sources if each.startswith("measured")))
+    minor = (f"{NOTE}{each}" for each in sources if not each.startswith("measured"))
     said = (line for each in comparison.analyses for line in each.warnings)
-    warnings = dict.fromkeys(map(printable, (*comparison.notes, *said)))
+    warnings = map(printable, (*comparison.notes, *said, *minor, _MINIMUM_NOTE))
     yield from warning_notes(warnings, view)
+    yield KeyValueBlock(lines=(("Next", _next_steps(comparison)),))
 
 
-_LONG = 28  # How many characters a name may have before all names become letters
-_LONG_TOGETHER = 64  # The same of all of them, each of which is the heading of a column
+def _next_steps(comparison: Comparison) -> str:
+    models = " ".join(dict.fromkeys(printable(each.model) for each in comparison.analyses))
+    steps = [f"roofline compare {models} --by module"]
+    if any(each.prediction is None for each in comparison.analyses):
+        steps.append("roofline calibrate (on the machine, for predictions)")
+    return " · ".join(steps)
+
+
+def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
+    first = comparison.analyses[0]
+    machines = [each.analyses[0] for each in comparison.each_machine]
+    has_threads = len({each.threads for each in comparison.analyses}) == 1
+    threads = [describe_threads(first.hardware, first.threads)] * has_threads
+    names = ", ".join(printable(each.hardware.name) for each in machines)
+    yield "Machine", " · ".join((names, *(threads if len(machines) == 1 else ())))
+    if first.cache != "steady":
+        yield "Caches", first.cache
+
+
+_LONG = 28  # Maximum characters of a name before letters replace all names
+_LONG_TOGETHER = 64  # The same for the sum of all names
 
 
 def with_letters(comparison: Comparison) -> tuple[Comparison, tuple[tuple[str, str], ...]]:
-    """Return the comparison with letters for names, if those are long; and what they stand for."""
+    """Return the comparison, with letters for long names, and their legend."""
     names = list(map(printable, comparison.designs))
     lengths = list(map(len, names))
     if max(lengths) <= _LONG and sum(lengths) <= _LONG_TOGETHER:
@@ -94,7 +116,7 @@ def with_letters(comparison: Comparison) -> tuple[Comparison, tuple[tuple[str, s
 
 
 def _quantities(comparison: Comparison, only: Sequence[str]) -> Grid:
-    """Quantities side by side, with ratios to the reference; none in `only`: all of them."""
+    """Return quantities by model with ratios to the reference; `only` empty: all."""
     names = tuple(map(printable, comparison.designs))
     others = [i for i in range(len(names)) if i != comparison.reference]
     base = names[comparison.reference]
@@ -114,7 +136,7 @@ def _quantities(comparison: Comparison, only: Sequence[str]) -> Grid:
     columns = (Column(heading=""), *map(right, names), *(right(each, 1) for each in ratios))
     blank = ("",) * len(columns)
     filled = tuple((*row, *blank[len(row) :]) for row in rows)
-    return Grid(title="", columns=columns, rows=filled)
+    return Grid(title="Totals", columns=columns, rows=filled)
 
 
 def _fit_and_ceiling_rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
@@ -124,7 +146,7 @@ def _fit_and_ceiling_rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
     shares = [list(ceilings(each).items()) for each in comparison.analyses]
     for rank in range(min(max(map(len, shares)), 3)):
         texts = (_ceiling_text(each[rank : rank + 1]) for each in shares)
-        yield ("bound by" if rank == 0 else "", *texts)
+        yield ("limiter" if rank == 0 else "", *texts)
 
 
 def _knows_fit(comparison: Comparison) -> bool:
@@ -136,8 +158,7 @@ def _ceiling_text(shares: Sequence[tuple[str, float]]) -> str:
 
 
 def _shown(comparison: Comparison, only: Sequence[str]) -> list[Quantity]:
-    """The quantities of `only`; else all but times that are not known of any model."""
-    # What is not predicted is said below.
+    """Return the quantities of `only`, else all except unknown times."""
     may_be_missing = (*UNCERTAIN, "fused_min_time_s", "model_min_time_s")
     return [
         each
@@ -151,12 +172,9 @@ def _shown(comparison: Comparison, only: Sequence[str]) -> list[Quantity]:
 
 
 def _quantity_cells(comparison: Comparison, quantity: Quantity) -> tuple[str, ...]:
-    """A quantity of every model; times with their intervals, or that there is no prediction."""
+    """Return a quantity by model, times with their intervals."""
     if quantity.of == "predicted_s":
-        return tuple(
-            prediction_cell(each.predicted_s, each.interval_s, each.eager_min_time_s)
-            for each in comparison.cells[0]
-        )
+        return tuple(map(_prediction, comparison.cells[0]))
     if quantity.of == "measured_s":
         cells = zip(comparison.cells[0], quantity.text, strict=True)
         return tuple(
@@ -166,13 +184,17 @@ def _quantity_cells(comparison: Comparison, quantity: Quantity) -> tuple[str, ..
     return quantity.text
 
 
+def _prediction(cell: Cell) -> str:
+    return prediction_cell(cell.predicted_s, cell.interval_s, cell.eager_min_time_s)
+
+
 def _ratio_cells(comparison: Comparison, quantity: Quantity) -> list[str]:
-    """Ratios in a table: of counts in three digits, of times as their intervals allow."""
+    """Return ratios: of counts in three digits, of times as their intervals allow."""
 
     def text(ratio: Ratio | None) -> str:
         if ratio is None:
             return MISSING
-        # Without exponents, which `g` alone takes for what has more places than digits.
+        # `g` alone would use exponents.
         return ratio.text if quantity.of in UNCERTAIN else f"{float(f'{ratio.value:.3g}'):g}"
 
     return list(map(text, comparison.uncertain_ratios(quantity)))
@@ -204,14 +226,14 @@ def _models_grid(comparison: Comparison, only: Sequence[str]) -> Grid:
             if all(ratios) and (kind != "measured" or comparison.rounds):
                 texts = [each.text if each else MISSING for each in ratios]
                 texts[comparison.reference] = "1"
-                add(right(f"{kind} / {base}"), texts)
+                add(right(f"{_KINDS[kind]} / {base}"), texts)
                 break
         if _knows_fit(comparison):
             fits = [fit_cell(each.fits) for each in comparison.cells[0]]
             add(Column(heading="fits in memory"), fits)
         shares = (list(ceilings(each).items()) for each in comparison.analyses)
-        add(Column(heading="bound by", sacrifice=3), list(map(_ceiling_text, shares)))
-    return Grid(title="", columns=tuple(columns), rows=tuple(zip(*cells, strict=True)))
+        add(Column(heading="limiter", sacrifice=3), list(map(_ceiling_text, shares)))
+    return Grid(title="Totals", columns=tuple(columns), rows=tuple(zip(*cells, strict=True)))
 
 
 def _run_text(analysis: Analysis) -> str:
@@ -228,19 +250,21 @@ def _run_text(analysis: Analysis) -> str:
 
 
 def machines_grid(comparison: Comparison) -> Grid:
-    """Return a row for every model on every machine: times, ratio, and what binds most."""
+    """Return a row per machine and model: times, ratio and limiter."""
     base = printable(comparison.designs[comparison.reference])
     every = [cell for cells in comparison.cells for cell in cells]
     is_measured = any(each.measured_s is not None for each in every)
+    is_predicted = any(each.predicted_s is not None for each in every)
     any_fit = any(map(_knows_fit, comparison.each_machine))
     columns = (
         Column(heading="machine"),
         Column(heading="model"),
-        *map(right, ("eager", "fused", "model", "predicted", *["measured"] * is_measured)),
+        *map(right, ("eager", "fused", "model")),
+        *map(right, ["predicted"] * is_predicted + ["measured"] * is_measured),
         right(f"time / {base}"),
-        Column(heading="of", sacrifice=3),
-        *([Column(heading="fits in memory")] if any_fit else []),
-        Column(heading="bound by", sacrifice=2),
+        Column(heading="basis", sacrifice=3),
+        *([Column(heading="fits in memory", sacrifice=4)] if any_fit else []),
+        Column(heading="limiter", sacrifice=2),
     )
     rows: list[tuple[str, ...]] = []
     for machine, one in zip(comparison.machine_names, comparison.each_machine, strict=True):
@@ -259,52 +283,53 @@ def machines_grid(comparison: Comparison) -> Grid:
                     format_s(cell.eager_min_time_s),
                     format_s(cell.fused_min_time_s),
                     format_s(cell.model_min_time_s),
-                    prediction_cell(cell.predicted_s, cell.interval_s, cell.eager_min_time_s),
+                    *([_prediction(cell)] if is_predicted else []),
                     *([measured[i]] if is_measured else []),
                     "1" if i == one.reference else ratio.text if ratio else MISSING,
-                    kind,
+                    _KINDS.get(kind, ""),
                     *([fit_cell(cell.fits)] if any_fit else []),
                     _ceiling_text(list(ceilings(one.analyses[i]).items())),
                 )
             )
-    return Grid(title="Minimum times: eager, fused, model", columns=columns, rows=tuple(rows))
+    title = "Minimum times (eager, fused, model) by machine"
+    return Grid(title=title, columns=columns, rows=tuple(rows))
 
 
-# -- side by side ----------------------------------------------------------------------------------
+# -- aligned modules -------------------------------------------------------------------------------
 
+_KINDS = {"measured": "measured", "predicted": "predicted", "bound": "minimum"}
 _ROWS = 8
 _MOST_WITH_WORK = 3
 
 
 def _aligned_grid(comparison: Comparison, view: View, *, where: str) -> Grid | None:
-    """Modules or types side by side, with times, shares, FLOP and bytes; None: nothing to align."""
+    """Return aligned modules or types with times, shares, FLOP and bytes; None if empty."""
     by = None if view.by == "operator" else view.by
     alignment = comparison.modules(DEPTH if view.depth is None else view.depth)
-    is_by_type = by == "type" or (by is None and not alignment.is_of_kin(comparison.reference))
+    is_by_type = by == "type" or (by is None and not alignment.is_similar(comparison.reference))
     if is_by_type:
         alignment = comparison.types
-    # One row is the whole model, whose numbers stand above.
+    # One row would repeat the totals.
     if not alignment.rows or (by is None and len(alignment.rows) < 2):
         return None
     rows, left = list(alignment.rows), list[AlignedRow]()
     if by is None or view.top is not None:
         rows.sort(key=lambda row: -row.difference(comparison.reference))
         shown = view.rows(_ROWS)
-        # A row for the rest takes as much room as the one that it would stand for.
+        # A row for the rest needs as much room as the last row.
         shown += shown + 1 == len(rows)
         rows, left = rows[:shown], rows[shown:]
-    order = ", the largest differences first" if left or by is None or view.top else ""
-    time = f" ({alignment.kind})" if alignment.kind else ""
+    order = " by largest difference" if left or by is None or view.top else ""
+    time = f" ({_KINDS[alignment.kind]} time)" if alignment.kind else ""
     names = list(map(printable, comparison.designs))
-    # Times tell more than FLOP and bytes, where there is no room for both.
-    has_work = len(names) <= _MOST_WITH_WORK or alignment.kind is None
+    has_work = (view.verbose and len(names) <= _MOST_WITH_WORK) or alignment.kind is None
     per = "/sample" if comparison.per_sample else ""
     timed = list(map(right, names)) if alignment.kind else []
     if len(timed) == 2:
         timed.append(right("difference", 2))
 
     def name(row: AlignedRow) -> str:
-        # Of the first that has it, and where they differ, how the others call it.
+        # Name in the first model, and other names if they differ.
         called = [printable(each.name) or MODEL_ITSELF for each in row.parts if each]
         return " | ".join(dict.fromkeys(called))
 
@@ -330,8 +355,7 @@ def _aligned_grid(comparison: Comparison, view: View, *, where: str) -> Grid | N
         ),
     )
     return Grid(
-        title=f"{'Types of operators' if is_by_type else 'Modules'} side by side{printable(where)}"
-        f"{time}{order}",
+        title=f"{'Operator types' if is_by_type else 'Modules'}{order}{printable(where)}{time}",
         columns=columns,
         rows=tuple((name(row), *cells(row)) for row in rows),
         sums=((f"{len(left)} more", *cells(_rest(left))),) if left else (),
@@ -346,7 +370,7 @@ def _time_cell(part: Counterpart | None) -> str:
 
 
 def _difference(row: AlignedRow, reference: int) -> str:
-    """Return by how many seconds the other is above the reference; what one lacks takes no time."""
+    """Return the time difference to the reference; missing parts take no time."""
     times = [(each.time_s or 0.0) if each else 0.0 for each in row.parts]
     change_s = times[1 - reference] - times[reference]
     if not change_s:

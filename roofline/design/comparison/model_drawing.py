@@ -1,4 +1,4 @@
-"""The picture of models compared: bars of time, and ratios of FLOP and time next to them."""
+"""Plot of a comparison of models: bars of time, and ratios of FLOP and time."""
 
 # matplotlib's stubs leave the types of **kwargs open, which strict checking takes for unknown.
 # pyright: basic
@@ -23,7 +23,7 @@ from roofline.plots.style import BLUE, INK, SOFT, VERMILION
 if TYPE_CHECKING:
     from roofline.design.comparison.result import Comparison
 
-Drawn = Literal["bound", "predicted", "measured", "flop"]  # What a bar or a mark stands for
+Drawn = Literal["bound", "predicted", "measured", "flop"]  # Quantity of a bar or a mark
 
 _QUANTITIES: dict[Drawn, str] = {
     "bound": "eager_min_time_s",
@@ -39,18 +39,18 @@ _WORDS: dict[Drawn, str] = {
     "measured": "measured",
     "flop": "FLOP",
 }
-_GAP = 1.4  # Between models, in heights of a bar
+_GAP = 1.4  # Between models, in bar heights
 _LONGEST_NAME = 30
 
 
 def height_of(machines: Sequence[Comparison]) -> float:
-    """Return the height in inches that gives every bar its room."""
+    """Return the figure height for all bars in inches."""
     bars = sum((len(_times(each)) + _GAP) * len(each.designs) for each in machines)
     return 1.7 + 0.17 * bars + 0.55 * len(machines)
 
 
 def draw_models(figure: Figure, comparison: Comparison) -> None:
-    """Draw, machine by machine, times of each model as bars and ratios to the reference."""
+    """Draw times by machine and model as bars, and ratios to the reference."""
     comparison, legend = with_letters(comparison)
     machines = comparison.each_machine
     if len(machines) > 1:
@@ -72,8 +72,8 @@ def draw_models(figure: Figure, comparison: Comparison) -> None:
     for each in rows[:-1].flat:
         each.set_xlabel("")
     title_figure(figure, heading)
-    per = "a sample" if comparison.per_sample else "a pass"
-    notes = [f"{comparison.analyses[0].cache} caches; times of {per}"]
+    per = "sample" if comparison.per_sample else "pass"
+    notes = [f"{comparison.analyses[0].cache} caches; time per {per}"]
     notes += [f"{letter}: {name}" for letter, name in legend]
     handles = [
         Line2D(
@@ -95,7 +95,7 @@ def _times(comparison: Comparison) -> list[Drawn]:
 
 
 def _places(comparison: Comparison) -> dict[Drawn, float]:
-    """Return the height of each kind within a model's rows, downwards; FLOP stand above times."""
+    """Return the vertical position of each kind within a model's rows; FLOP above times."""
     kinds = _times(comparison)
     middle = (len(kinds) - 1) / 2
     return {"flop": -middle - 1, **{kind: place - middle for place, kind in enumerate(kinds)}}
@@ -129,11 +129,11 @@ def _draw_times(axes: Axes, comparison: Comparison) -> None:
     for label in axes.get_yticklabels():
         label.set(parse_math=False)
     axes.set_ylim((len(ticks) - 0.5) * step, -0.5 * step)
-    # Room for the words behind the longest bar.
+    # Room for labels.
     axes.set_xlim(0, 1.3 * longest or 1.0)
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(FuncFormatter(_tick))
-    prepare_axes(axes, x=f"time of {'a sample' if comparison.per_sample else 'a pass'}")
+    prepare_axes(axes, x=f"time per {'sample' if comparison.per_sample else 'pass'}")
     axes.grid(visible=False, axis="y")
     axes.tick_params(axis="y", length=0)
 
@@ -172,7 +172,7 @@ def _draw_ratios(axes: Axes, comparison: Comparison) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     base = _cut(comparison.designs[comparison.reference])
-    prepare_axes(axes, x=f"ratio to {base} (left: less)")
+    prepare_axes(axes, x=f"ratio to {base}")
     axes.grid(visible=False, axis="y")
     axes.tick_params(axis="y", left=False, labelleft=False)
     axes.spines["left"].set_visible(False)

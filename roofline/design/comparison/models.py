@@ -1,4 +1,4 @@
-"""Models on machines: quantities and their ratios, who wins where, and when unlike is compared."""
+"""Comparison of models on machines: quantities, ratios, fastest model, notes."""
 
 from __future__ import annotations
 
@@ -18,37 +18,39 @@ from roofline.core.units import (
     format_shape,
     format_si,
 )
-from roofline.design.comparison.axes import words
+from roofline.design.comparison.axes import join_words
 from roofline.design.comparison.cells import DIGITS, GROWING, TIMES, Cell, cell_of
 from roofline.design.comparison.differences import Design, measured_ratio, predicted_ratio, sentence
 from roofline.design.comparison.ratios import MeasuredRounds, Ratio
 from roofline.errors import InputError
 from roofline.latency.prediction import BOUND_ONLY
-from roofline.machine.hardware import describe_threads
 
 if TYPE_CHECKING:
     from roofline.design.comparison.result import Comparison
 
 
 def check(comparison: Comparison) -> None:
-    """Refuse models that are not on one machine in one state, and rounds of others."""
+    """Raise an error unless models are on one machine in one cache state."""
     count, rounds = len(comparison.designs), comparison.rounds
     if len(comparison.analyses) % count:
-        raise InputError(f"{len(comparison.analyses)} analyses of {count} models")
+        raise InputError(
+            f"{len(comparison.analyses)} analyses for {count} models; give one per model and"
+            " machine"
+        )
     if rounds is not None and rounds.models != count:
-        raise InputError(f"{rounds.models} measured models for {count} analyses")
+        raise InputError(f"{rounds.models} measured models for {count} analyses; measure all")
     for number, other in enumerate(comparison.analyses):
         first = comparison.analyses[number - number % count]
         if (other.hardware.name, other.cache) != (first.hardware.name, first.cache):
             settings = [f"{e.hardware.name} ({e.cache} caches)" for e in (first, other)]
             raise InputError(
-                f"'{first.model}' was analysed for {settings[0]}, '{other.model}' for"
-                f" {settings[1]}: analyse both for the same"
+                f"'{first.model}' was analyzed for {settings[0]}, '{other.model}' for"
+                f" {settings[1]}; use one machine and cache state"
             )
 
 
 def cells(comparison: Comparison) -> tuple[tuple[Cell, ...], ...]:
-    """Return the cells of analyses, by machine; measurements in turn go before all others."""
+    """Return the cells by machine; interleaved measurements precede all others."""
     count, found = len(comparison.designs), list(map(cell_of, comparison.analyses))
     for number, cell in enumerate(found):
         if comparison.rounds is not None:
@@ -65,9 +67,9 @@ def cells(comparison: Comparison) -> tuple[tuple[Cell, ...], ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """One quantity of every model: ``values`` in the unit its name carries, None where unknown.
+    """Quantity by model: ``values`` in the unit of its name; None if unknown.
 
-    ``of`` is the name without ``_per_sample``, which stands where batches differ.
+    ``of`` is the name without ``_per_sample``.
     """
 
     name: str
@@ -80,24 +82,24 @@ class Quantity:
 _count, _time = partial(format_si, unit=""), partial(format_s, digits=DIGITS)
 _QUANTITIES: dict[str, tuple[str, Callable[[float | None], str]]] = {
     "flop": ("FLOP", format_flop),
-    "macs": ("multiply-adds", _count),
+    "macs": ("MACs", _count),
     "parameters": ("parameters", _count),
     "parameter_size_bytes": ("parameter size", format_bytes),
     "traffic_bytes": ("traffic", format_bytes),
     "peak_memory_bytes": ("peak memory", format_bytes),
-    "intensity_flop_per_byte": ("intensity (FLOP/B)", format_intensity),
-    "eager_min_time_s": ("minimum, eager", format_s),
-    "fused_min_time_s": ("minimum, fused", format_s),
-    "model_min_time_s": ("minimum, model", format_s),
+    "intensity_flop_per_byte": ("AI (FLOP/B)", format_intensity),
+    "eager_min_time_s": ("minimum time, eager", format_s),
+    "fused_min_time_s": ("minimum time, fused", format_s),
+    "model_min_time_s": ("minimum time, model", format_s),
     "predicted_s": ("predicted", _time),
     "measured_s": ("measured", _time),
 }
 
-UNCERTAIN = ("predicted_s", "measured_s")  # The quantities whose ratios have intervals
+UNCERTAIN = ("predicted_s", "measured_s")  # Quantities whose ratios have intervals
 
 
 def quantities(comparison: Comparison, only: str | None = None) -> tuple[Quantity, ...]:
-    """Return every quantity of the models on the first machine, or one by what it is of."""
+    """Return the quantities on the first machine, or the one whose ``of`` is `only`."""
     samples = comparison.samples or (1,) * len(comparison.designs)
     found: list[Quantity] = []
     for name, (title, form) in _QUANTITIES.items():
@@ -109,7 +111,7 @@ def quantities(comparison: Comparison, only: str | None = None) -> tuple[Quantit
             comparison.cells[0], comparison.analyses, samples, strict=False
         ):
             if name in ("flop", "macs") and analysis.totals.unknown_operators:
-                # What is only known in part is shown as a least, and compared with nothing.
+                # Incomplete sums are lower limits, and have no ratio.
                 text.append(f"≥ {form(getattr(analysis.totals, name) / count)}")
             else:
                 text.append(form(getattr(cell, name)))
@@ -126,7 +128,7 @@ def quantities(comparison: Comparison, only: str | None = None) -> tuple[Quantit
 
 
 def designs_of(comparison: Comparison) -> tuple[Design, ...]:
-    """Return the models on the first machine, each with its analysis and cell."""
+    """Return the models on the first machine, with analysis and cell."""
     count = len(comparison.designs)
     samples = comparison.samples or (1,) * count
     parts = (comparison.designs, comparison.analyses, comparison.cells[0], range(count), samples)
@@ -134,7 +136,7 @@ def designs_of(comparison: Comparison) -> tuple[Design, ...]:
 
 
 def ratios(comparison: Comparison, quantity: Quantity, to: int) -> tuple[Ratio | None, ...]:
-    """Return a quantity of every model over that of the model of a number."""
+    """Return a quantity by model over that of model number `to`."""
     designs = designs_of(comparison)
     if quantity.of == "predicted_s":
         return tuple(predicted_ratio(designs[to], each) for each in designs)
@@ -148,37 +150,49 @@ def ratios(comparison: Comparison, quantity: Quantity, to: int) -> tuple[Ratio |
 
 
 def ceilings(analysis: Analysis) -> dict[str, float]:
-    """Return the ceilings that bind a model, by share of its bound time, largest first."""
+    """Return the limiting ceilings with their shares of the minimum time, largest first."""
     found = groups(analysis, lambda row: row.ceiling or row.bound)
     return {each.name: each.share for each in found if each.share}
 
 
-# -- what is said ----------------------------------------------------------------------------------
+# -- sentences -------------------------------------------------------------------------------------
 
 
 def title(comparison: Comparison) -> str:
-    """Return the names, that of the reference first."""
+    """Return the names, that of the reference last; of many models their number."""
     names = list(comparison.designs)
-    return " against ".join((names.pop(comparison.reference), *names))
+    if len(names) > 3:
+        return f"{len(names)} models"
+    reference = names.pop(comparison.reference)
+    return f"{', '.join(names)} vs {reference}"
 
 
 def summary(comparison: Comparison) -> str:
-    """Return what is compared, where, and with how many threads."""
-    first = comparison.analyses[0]
+    """Return the verdict: the fastest model by machine; of two models, their difference."""
     if len(comparison.each_machine) > 1:
-        return f"{title(comparison)} on {', '.join(comparison.machine_names)}"
-    # A device computes as a whole: there is nothing to say.
-    is_said = first.hardware.has_threads and len({e.threads for e in comparison.analyses}) == 1
-    how = f" with {describe_threads(first.hardware, first.threads)}" if is_said else ""
-    return f"{title(comparison)} on {first.hardware.name}{how}, {first.cache} caches"
+        return f"{title(comparison)}: {'; '.join(verdict(comparison)) or 'no times (no ceilings)'}"
+    found = list(sentences(comparison))
+    if len(found) == 1:
+        return found[0]
+    return f"{title(comparison)} on {comparison.machine_names[0]}: {_fastest(comparison)}"
+
+
+def _fastest(comparison: Comparison) -> str:
+    best = comparison.verdicts[0]
+    if best.winner is None:
+        return "no times (no ceilings)"
+    of = comparison.quantity(TIMES[best.basis])
+    kind = "minimum" if best.basis == "bound" else best.basis
+    close = ", not significant" if best.is_close else ""
+    per = " per sample" if comparison.per_sample else ""
+    time = f"{of.text[best.winner]}{per} ({kind}{close})"
+    return f"{comparison.designs[best.winner]} is fastest, {time}"
 
 
 def sentences(comparison: Comparison) -> Iterator[str]:
-    """Yield who wins where, if there are several machines; then one sentence for each model."""
+    """Yield the fastest model by machine if there are several, then a sentence per model."""
     if len(comparison.each_machine) == 1:
-        hardware = comparison.analyses[0].hardware
-        # A profile that tells its host was measured by who reads this.
-        yield from _sentences(comparison, "here" if hardware.host else f"on {hardware.name}")
+        yield from _sentences(comparison, f"on {comparison.analyses[0].hardware.name}")
         return
     yield from verdict(comparison)
     for name, each in zip(comparison.machine_names, comparison.each_machine, strict=True):
@@ -189,23 +203,23 @@ def _sentences(comparison: Comparison, where: str) -> Iterator[str]:
     designs = designs_of(comparison)
     base = designs[comparison.reference]
     if base.analysis.fits is False:
-        yield f"{where}, the reference {base.name} {fit_of(base.analysis)}"
+        yield f"reference {base.name} {where}: {fit_of(base.analysis)}"
     for each in designs:
         if each is not base:
             said = sentence(base, each, comparison.rounds, where=where)
-            but = f"; but {each.name} {fit_of(each.analysis)}"
-            yield f"{each.name} against {base.name}: {said}{but * (each.analysis.fits is False)}"
+            but = f"; {each.name} {fit_of(each.analysis)}"
+            yield f"{each.name} vs {base.name}: {said}{but * (each.analysis.fits is False)}"
 
 
 def verdict(comparison: Comparison) -> tuple[str, ...]:
-    """Return who wins where, for each kind of time, of the models that fit; or which does."""
+    """Return the fastest model that fits by machine, for each kind of time."""
     by_kind: dict[str, dict[str, list[str]]] = {}
     alone: list[str] = []
     for machine, each in zip(comparison.machine_names, comparison.each_machine, strict=True):
         names, at = each.designs, each.cells[0]
         fitting = [i for i, cell in enumerate(at) if cell.can_run]
         if len(fitting) < 2:
-            who = f"only {names[fitting[0]]}" if fitting else "none"
+            who = f"only {names[fitting[0]]}" if fitting else "no model"
             alone.append(f"{who} fits into memory on {machine}")
         best, kind = each.verdicts[0].winner, each.verdicts[0].basis
         if best is None:
@@ -214,52 +228,52 @@ def verdict(comparison: Comparison) -> tuple[str, ...]:
         second = min((i for i in fitting if i != best), key=lambda i: (of.values[i] or 0.0, i))
         ratio = ratios(each, of, best)[second]
         assert ratio is not None, "both times are known"
-        either = ", though either may be the faster" if ratio.may_be_either else ""
-        margin = f"{ratio.words[0]} × as fast as {names[second]}{either}"
+        either = ", not significant" if ratio.may_be_either else ""
+        margin = f"{ratio.words[0]}× speedup over {names[second]}{either}"
         if ratio.value < 1.005:
-            margin = f"no faster than {names[second]}"
+            margin = f"equal to {names[second]}"
         won = by_kind.setdefault(kind, {}).setdefault(names[best], [])
         won.append(f"{machine} ({margin})")
     said: list[str] = []
     for kind, won in by_kind.items():
-        told = [f"{model} wins on {words(places)}" for model, places in won.items()]
-        said.append(f"{'by its bound alone' if kind == 'bound' else kind}: {', '.join(told)}")
+        fastest = [f"{model} on {join_words(places)}" for model, places in won.items()]
+        basis = "minimum time" if kind == "bound" else f"{kind} time"
+        said.append(f"lowest {basis}: {', '.join(fastest)}")
     return (*said, *alone)
 
 
 def provenance(comparison: Comparison) -> Iterator[str]:
-    """Yield which models have a bound only, and why; how what was measured was; what is unknown."""
+    """Yield missing predictions with reasons, sources of measurements, unknown capacities."""
     several = len(comparison.each_machine) > 1
     for machine, each in zip(comparison.machine_names, comparison.each_machine, strict=True):
-        for line in origins_of_times(each.designs, each.analyses, each.rounds, place="for"):
+        for line in time_sources(each.designs, each.analyses, each.rounds, place="for"):
             yield f"{machine}: {line}" if several else line
     yield from unknown_capacity(each.analyses[0].hardware for each in comparison.each_machine)
 
 
-def origins_of_times(
+def time_sources(
     names: Sequence[str],
     analyses: Sequence[Analysis],
     rounds: MeasuredRounds | None = None,
     *,
     place: str,
 ) -> Iterator[str]:
-    """Yield why what is not predicted: ``"bound only on a, b: …"``, and when what was measured."""
+    """Yield missing predictions with reasons, and sources of measurements."""
     by_reason: dict[tuple[str, str], list[str]] = {}
     for name, each in zip(names, analyses, strict=True):
         if each.prediction is None:
             has_bound = each.totals.eager_min_time_s is not None
-            known = BOUND_ONLY if has_bound else "neither bound nor prediction"
+            known = BOUND_ONLY if has_bound else "no ceilings and no prediction"
             by_reason.setdefault((known, _why_not_predicted(each)), []).append(name)
     for (known, reason), found in by_reason.items():
         yield f"{known} {place} {', '.join(found)}: {reason}"
     if rounds is not None:
         passes = min(len(each.times_s) for one in rounds.rounds for each in one)
-        where = ", each in a process of its own" if rounds.own_processes else ""
+        where = ", each in a fresh process" if rounds.own_processes else ""
         where += f" (allocator: {rounds.allocator})" if rounds.allocator else ""
         yield (
-            f"measured in turn{f' on {rounds.date}' if rounds.date else ''}:"
-            f" {counted(len(rounds.rounds), 'round')} of all models{where}, at least {passes}"
-            " passes a round"
+            f"measured interleaved{f' on {rounds.date}' if rounds.date else ''}:"
+            f" {counted(len(rounds.rounds), 'round')}{where}, at least {passes} passes per round"
         )
         return
     earlier = [
@@ -268,7 +282,7 @@ def origins_of_times(
         if each.earlier and not each.measurement
     ]
     if earlier:
-        yield f"measured before: {', '.join(earlier)}"
+        yield f"measured earlier: {', '.join(earlier)}"
 
 
 def _why_not_predicted(analysis: Analysis) -> str:
@@ -276,29 +290,29 @@ def _why_not_predicted(analysis: Analysis) -> str:
     at_work = working(analysis.operators)
     known = sum(row.predicted_s is not None for row in at_work)
     if not at_work:
-        return "there is nothing to predict"
+        return "no operators"
     if known:
-        return f"{len(at_work) - known} of {len(at_work)} operators are not predicted"
+        return f"{len(at_work) - known} of {len(at_work)} operators outside the calibration data"
     if run.train or run.autocast:
         return f"{'training' if run.train else 'autocast'} is not predicted"
     if run.device != device:
         return f"operators for {run.device} are not predicted on {device}"
     if analysis.cache == "cold":
-        return "a first pass, with cold caches, is not predicted"
-    return "nothing was learned there of such a run (`roofline calibrate`, run there, learns it)"
+        return "cold caches are not predicted"
+    return "no calibration for such a run; run `roofline calibrate` on that machine"
 
 
-# -- where unlike models are compared --------------------------------------------------------------
+# -- notes on different inputs and runs ------------------------------------------------------------
 
 
 def samples_of(analyses: Sequence[Analysis]) -> tuple[int, ...] | None:
-    """Return the samples of a pass of each, from its first shape; None where one has no shape."""
+    """Return the batch sizes, from the first shapes; None if one has no shape."""
     firsts = [next(iter(_shapes(each)), (0,))[0] for each in analyses]
     return tuple(firsts) if all(firsts) else None
 
 
 def differs_only_in_batch(analyses: Sequence[Analysis]) -> bool:
-    """Return whether the inputs differ, and in their first sizes alone."""
+    """Return True if inputs differ in dimension 0 only."""
     return len({_shapes(each) for each in analyses}) > 1 and len(set(map(_tails, analyses))) == 1
 
 
@@ -311,7 +325,7 @@ def _tails(analysis: Analysis) -> tuple[tuple[int, ...], ...]:
 
 
 def notes(comparison: Comparison) -> tuple[str, ...]:
-    """Return what a reader of ratios must know, the weightiest first, each line once."""
+    """Return distinct notes on differences between runs, most important first."""
     found = (line for each in comparison.each_machine for line in _notes(each))
     return tuple(dict.fromkeys(found))
 
@@ -322,28 +336,24 @@ def _notes(comparison: Comparison) -> Iterator[str]:
     inferred = [name for name, each in named if not each.run.train]
     if trained and inferred:
         yield (
-            f"ratios are between training ({', '.join(trained)}) and inference"
-            f" ({', '.join(inferred)})"
+            f"training ({', '.join(trained)}) is compared with inference ({', '.join(inferred)})"
         )
     if len({each.run.device for _, each in named}) > 1:
         each_on = ", ".join(f"{name} on {each.run.device}" for name, each in named)
-        yield f"operators are those of different devices: {each_on}"
+        yield f"operators of different devices: {each_on}"
     predictions = [(name, each.prediction) for name, each in named if each.prediction]
     partial = [name for name, each in predictions if each.overhead_s is None]
     if partial and len(partial) < len(predictions):
-        yield (
-            f"predicted for {', '.join(partial)} are the operators alone, for others also what"
-            " runs between them"
-        )
+        yield (f"predictions of {', '.join(partial)} have no overhead between operators, others do")
     if samples := comparison.samples:
         yield (
-            "batches differ: FLOP, traffic and times are those of one sample; a pass takes"
+            "batches differ: FLOP, traffic and times are per sample; samples per pass:"
             f" {_by_count(comparison, samples)}"
         )
     analyses = comparison.analyses
     are_samples_alike = samples and len(set(map(_tails, analyses))) == 1
     if not are_samples_alike and len(set(map(_shapes, analyses))) > 1:
-        # One model may be called with several: the first tells which.
+        # At most two inputs per model.
         texts = [
             f"{name} {', '.join(map(format_shape, _shapes(each)[:2])) or 'nothing'}"
             for name, each in named
@@ -355,8 +365,8 @@ def _notes(comparison: Comparison) -> Iterator[str]:
     other = next((name for name, each in named if each.hardware != first.hardware), None)
     if other is not None:
         yield (
-            f"{named[0][0]} and {other} were analysed under different profiles of"
-            f" {first.hardware.name}: what was measured of it in between differs too"
+            f"{named[0][0]} and {other} use different profiles of {first.hardware.name}; analyze"
+            " both with one"
         )
     seen: list[tuple[str, object]] = []
     for name, each in named:
@@ -367,7 +377,7 @@ def _notes(comparison: Comparison) -> Iterator[str]:
         )
         twin = next((before for before, other in seen if other == identity), None)
         if twin is not None:
-            yield f"{twin} and {name} are the same: one model, run in one way"
+            yield f"{twin} and {name} are identical: same model and run"
         seen.append((name, identity))
     yield from comparison.rounds.conditions if comparison.rounds else ()
 
@@ -383,13 +393,13 @@ def _by_count(comparison: Comparison, counts: Sequence[int]) -> str:
 
 
 def columns(comparison: Comparison) -> dict[str, str]:
-    """Return the names of columns with pandas' types."""
+    """Return column names with pandas' types."""
     types = {**dict.fromkeys(("hardware", "model", "ceiling"), "string"), "fits": "boolean"}
     return {name: types.get(name, "Float64") for name in records(comparison)[0]}
 
 
 def records(comparison: Comparison) -> list[dict[str, Any]]:
-    """Return a row for each machine and model: quantities, ratios, intervals of both."""
+    """Return a row per machine and model: quantities and ratios with intervals."""
     rows: list[dict[str, Any]] = []
     several = len(comparison.each_machine) > 1
     for machine, each in zip(comparison.machine_names, comparison.each_machine, strict=True):
@@ -418,7 +428,7 @@ def records(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def rows_of_files(comparison: Comparison) -> list[dict[str, Any]]:
-    """Return the rows, with how each model is run and the shares of all ceilings of its bound."""
+    """Return the rows, with run options and the shares of all limiting ceilings."""
     return [
         {**row, "run": asdict(each.run), "threads": each.threads, "ceilings": ceilings(each)}
         for row, each in zip(records(comparison), comparison.analyses, strict=True)

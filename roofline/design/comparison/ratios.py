@@ -1,4 +1,4 @@
-"""Ratios of times with their uncertainty, in as many digits as that leaves; rounds of timing."""
+"""Ratios of times with uncertainty, and interleaved rounds of measurements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LEAST_DIGITS, _MOST_DIGITS = 2, 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """A ratio, and where it is known the interval that holds 8 of 10: ``low`` to ``high``."""
+    """Ratio with an 80 % interval from ``low`` to ``high`` (None: unknown)."""
 
     value: float
     low: float | None = None
@@ -25,25 +25,25 @@ class Ratio:
         if (self.low is None) != (self.high is None):
             raise ValueError(f"an interval has two ends, got {self}")
         low, high = self.low or self.value, self.high or self.value
-        # Rounding may leave an end on the wrong side of a ratio that it is equal to.
+        # Tolerance for rounding.
         if not 0 <= low <= self.value * (1 + 1e-9) <= high * (1 + 2e-9):
             raise ValueError(f"{self.value} is not in {self.low} to {self.high}")
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Both ends, where they are known."""
+        """Both ends; None if unknown."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
     @property
     def inverse(self) -> Ratio:
-        """The ratio the other way round."""
+        """Inverse ratio."""
         ends = self.interval
         low, high = (1 / ends[1], 1 / ends[0]) if ends else (None, None)
         return Ratio(value=1 / self.value, low=low, high=high)
 
     @property
     def may_be_either(self) -> bool:
-        """Whether its interval holds 1, so that either side may be the larger."""
+        """True if the interval includes 1 (not significant)."""
         ends = self.interval
         return ends is not None and ends[0] < 1 < ends[1]
 
@@ -55,17 +55,17 @@ class Ratio:
 
     @property
     def words(self) -> tuple[str, tuple[str, str] | None]:
-        """The ratio and the ends of its interval, rounded at one place."""
+        """Ratio and interval ends, rounded to the same decimal place."""
         ends = self.interval
         if not self.value:
             return "0", None
         digits = _LEAST_DIGITS
         if ends:
             spread = (ends[1] - ends[0]) / self.value
-            # A ratio of two equal numbers has no spread, and is worth what numbers are.
+            # An interval without spread allows all digits.
             digits = _MOST_DIGITS if spread <= 0 else 1 + math.floor(-math.log10(spread))
             digits = max(_LEAST_DIGITS, min(_MOST_DIGITS, digits))
-        # What rounds up to 10 has a place less than what it was rounded from.
+        # Rounding up to 10 removes a decimal place.
         rounded = float(f"{self.value:.{digits - 1}e}")
         place = digits - 1 - math.floor(math.log10(rounded))
 
@@ -81,11 +81,10 @@ def ratio_of_predictions(
     base_s: float,
     base_interval_s: tuple[float, float] | None,
 ) -> Ratio:
-    """Return the ratio of two predicted times, with the 10-90 % interval that follows from theirs.
+    """Return the ratio of two predicted times with its 80 % interval.
 
-    Errors are taken to be independent: their halves of the intervals, as logarithms, add as squares
-    do. Designs of one kind tend to be wrong in the same direction, which cancels in the ratio, so
-    that the interval is rather too wide than too narrow there.
+    Errors are taken as independent: half-widths add in quadrature, as logarithms. Errors of similar
+    designs correlate and cancel, so the interval tends to be too wide.
     """
     value = value_s / base_s
     if interval_s is None or base_interval_s is None:
@@ -98,7 +97,7 @@ def ratio_of_predictions(
 
 
 def ratio_of_rounds(ratios: Sequence[float]) -> Ratio:
-    """Return the median of the ratios that rounds gave, and the interval of 8 of 10 of them."""
+    """Return the median of the ratios of rounds, with their 10 % and 90 % quantiles."""
     found = list(ratios)
     if len(found) < 2:
         return Ratio(value=median(found))
@@ -107,7 +106,7 @@ def ratio_of_rounds(ratios: Sequence[float]) -> Ratio:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundTime:
-    """One model in one round: the passes that count, in seconds, and the clock meanwhile in Hz."""
+    """Undisturbed passes of one model in one round in seconds, and the clock in Hz."""
 
     times_s: tuple[float, ...]
     clock_hz: float | None = None
@@ -118,11 +117,11 @@ class RoundTime:
 
     @property
     def measured_s(self) -> float:
-        """The median of the passes in seconds."""
+        """Median of the passes in seconds."""
         return Sample(times_s=self.times_s).median_s
 
     def at_clock_of(self, other: RoundTime) -> float:
-        """Return the median as it would be at the clock of `other`, as far as clocks are known."""
+        """Return the median scaled to the clock of `other`, if both are known."""
         return self.measured_s / Pace(clock_hz=self.clock_hz).slowdown(
             Pace(clock_hz=other.clock_hz)
         )
@@ -130,10 +129,10 @@ class RoundTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRounds:
-    """What models took on this machine: ``rounds`` of all of them in turn, in one order.
+    """Interleaved measurements of models on this machine: ``rounds`` of all models in order.
 
-    With ``own_processes`` each time is from a process of its own. ``allocator`` names the settings
-    of malloc there (``""``: not known), ``conditions`` are what was noticed meanwhile.
+    ``own_processes``: each time is from a fresh process. ``allocator`` names the malloc settings
+    (``""``: unknown), ``conditions`` are warnings of the measurement.
     """
 
     rounds: tuple[tuple[RoundTime, ...], ...]
@@ -144,19 +143,19 @@ class MeasuredRounds:
 
     def __post_init__(self) -> None:
         if not self.rounds or len({len(each) for each in self.rounds}) != 1 or not self.rounds[0]:
-            raise ValueError("every round measures the same models, and there is at least one")
+            raise ValueError("rounds must have the same models, at least one")
 
     @property
     def models(self) -> int:
-        """How many models were measured."""
+        """Number of models."""
         return len(self.rounds[0])
 
     def sample(self, model: int) -> Sample:
-        """The times of one model in seconds, a median for each round."""
+        """Return the times of one model in seconds, a median per round."""
         return Sample(times_s=tuple(each[model].measured_s for each in self.rounds))
 
     def ratio(self, model: int, base: int, *, per: float = 1.0) -> Ratio:
-        """Return how many times as long as `base` a model took for each sample, at one clock."""
+        """Return the time of a model over that of `base`, per sample, at one clock."""
         if model == base:
             return Ratio(value=1.0)
         return ratio_of_rounds(

@@ -1,4 +1,4 @@
-"""Designs × machines × points in one table; how it is shown depends on how many of each it has."""
+"""Result of `compare` and `sweep`: designs × machines × points."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from roofline.design.comparison import balance, machines, models, sweeps
 from roofline.design.comparison.alignment import (
     DEPTH,
     Alignment,
-    modules_side_by_side,
-    types_side_by_side,
+    align_modules,
+    align_types,
 )
 from roofline.design.comparison.axes import Axis, Grid, Point, Value
 from roofline.design.comparison.balance import Balance
@@ -38,33 +38,32 @@ _VIEWS: dict[Shape, Any] = {
     "sweep": sweeps,
     "balance": balance,
 }
-"""Modules that say what a table of that shape comes to: summary, sentences, columns and rows."""
+"""Modules with summary, sentences, columns and rows of each shape."""
 
-LONGEST = 24  # Characters of a name that still reads well in a sentence
+LONGEST = 24  # Maximum characters of a name in sentences
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Comparison(Result):
-    """Designs on machines and at points, with ratios to one of them.
+    """Comparison of designs on machines and at points, with ratios to a reference.
 
-    Whole analyses are of designs on machines: of models, which may be run in several ways, or of
-    one model on at least two machines. A sweep keeps cells alone.
+    Models and machines have full analyses: several models or variants, or one model on several
+    machines. A sweep has cells only.
 
     Attributes:
         designs: names of the models or designs.
-        reference: the number of the design that ratios refer to.
-        analyses: by machine, then by design; none in a sweep.
-        rounds: measurements of all designs in turn.
-        per_sample: whether work and times are those of one sample of a batch.
-        axes: the values that are swept, by name; the last name runs fastest.
-        cells: by place (a point of the axes, or a machine), then by design; of analyses they
-            follow.
-        hardware: the machines of a sweep, one, or as many as the axis ``hardware`` has values.
-        threads: of a sweep; None where they are an axis.
-        run: in words, how the designs of a sweep are run.
-        calibration: what predictions of a sweep were learned from, ``""`` if nothing is predicted.
-        warnings: what a reader of the numbers of a sweep must know.
-        balance: what a sweep over the balance of machines found besides.
+        reference: index of the reference design.
+        analyses: by machine, then by design; empty in a sweep.
+        rounds: interleaved measurements of all designs.
+        per_sample: true if work and times are per sample.
+        axes: swept values by name; the last axis varies fastest.
+        cells: by point or machine, then by design.
+        hardware: machines of a sweep: one, or one per value of the axis ``hardware``.
+        threads: of a sweep; None if they are an axis.
+        run: run options of a sweep as text.
+        calibration: source of predictions in a sweep; ``""`` without predictions.
+        warnings: of a sweep.
+        balance: crossovers and known machines of a sweep over machine balance.
 
     Raises:
         InputError: analyses that cannot be compared.
@@ -94,12 +93,12 @@ class Comparison(Result):
             if not isinstance(values, Sequence) or isinstance(values, str):
                 raise ValueError(f"axes.{name}: expected a list")
             if not all(isinstance(each, (int, float, str)) for each in cast("list[Any]", values)):
-                raise ValueError(f"axes.{name}: expected numbers and words")
+                raise ValueError(f"axes.{name}: expected numbers or words")
             axes[name] = tuple(cast("Sequence[Value]", values))
         object.__setattr__(self, "axes", axes)
         if not 0 <= self.reference < len(self.designs):
             count = len(self.designs)
-            raise InputError(f"reference {self.reference}: there are models 0 to {count - 1}")
+            raise InputError(f"reference {self.reference}: must be from 0 to {count - 1}")
         _VIEWS[self.shape].check(self)
         if self.analyses:
             object.__setattr__(self, "cells", models.cells(self))
@@ -113,23 +112,23 @@ class Comparison(Result):
         rounds: MeasuredRounds | None = None,
         per_sample: bool | None = None,
     ) -> Comparison:
-        """Models on one machine or several, called `names` or what the models are called.
+        """Return the comparison of models on one or several machines.
 
         Args:
-            by_machine: the analyses of at least two models on a machine, for each machine.
-            reference: the number of the one that ratios refer to.
-            names: what the models are called.
-            rounds: what they took, measured in turn.
-            per_sample: tells work and times of one sample; None: where inputs differ in their first
-                sizes, and in these alone.
+            by_machine: analyses of at least two models, for each machine.
+            reference: index of the reference model.
+            names: of the models [default: those of the analyses].
+            rounds: interleaved measurements.
+            per_sample: report work and times per sample; None: if inputs differ in dimension 0
+                only.
 
         Raises:
-            InputError: fewer than two, names that do not fit, another machine, or no such
+            InputError: fewer than two models, too few names, different machines, or an unknown
                 reference.
         """
         first = by_machine[0] if by_machine else ()
         if len(first) < 2:
-            raise InputError("a comparison takes at least two models")
+            raise InputError("a comparison requires at least two models; name another")
         if names and len(names) != len(first):
             raise InputError(f"{len(names)} names for {len(first)} models")
         if per_sample is None:
@@ -144,70 +143,70 @@ class Comparison(Result):
 
     @classmethod
     def of_machines(cls, analyses: Sequence[Analysis]) -> Comparison:
-        """One model on several machines, from one capture for each kind of device.
+        """Return the comparison of one model on several machines.
 
         Raises:
-            InputError: fewer than two, a machine twice, or not the same operators on all machines
-                that are asked for those of one device.
+            InputError: fewer than two machines, duplicates, or different operators on machines of
+                one device type.
         """
         name = analyses[0].model if analyses else ""
         if len(analyses) < 2:
-            raise InputError("a comparison of machines takes at least two")
+            raise InputError("a comparison of machines requires at least two; name another")
         return cls(designs=(name,), analyses=tuple(analyses))
 
     # -- the table -------------------------------------------------------------------------------
 
     @property
     def shape(self) -> Shape:
-        """How it is shown: by how many designs, machines and points there are."""
+        """Kind of comparison."""
         if not self.analyses:
             return "balance" if self.balance else "sweep"
         return "models" if len(self.designs) > 1 else "machines"
 
     @property
     def machine_names(self) -> tuple[str, ...]:
-        """What the machines are called; those of one name are numbered."""
+        """Distinct names of the machines."""
         analyses = self.analyses[:: len(self.designs)]
         profiles = [each.hardware for each in analyses] or self.hardware
         return distinct([each.name for each in profiles])
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What sentences call the designs; those of a sweep A, B, C where one is long."""
+        """Names of the designs in sentences; letters in a sweep with long names."""
         if self.analyses or all(len(each) <= LONGEST for each in self.designs):
             return self.designs
         return tuple(map(letter, range(len(self.designs))))
 
     @cached_property
     def wholes(self) -> tuple[Whole, ...]:
-        """The pass on each machine, which shares of groups of operators are of."""
+        """Totals of the pass by machine."""
         return tuple(map(Whole.of, self.analyses))
 
     @cached_property
     def grid(self) -> Grid:
-        """The axes and their points."""
+        """Axes and points."""
         return Grid(axes=tuple(Axis(name=name, values=each) for name, each in self.axes.items()))
 
     @property
     def points(self) -> tuple[Point, ...]:
-        """The values of the axes at every point."""
+        """Axis values of each point."""
         return tuple(self.grid.points())
 
     @property
     def varied(self) -> tuple[Axis, ...]:
-        """The axes that have more than one value, the longest first; at least one axis."""
+        """Axes with several values, longest first; at least one axis."""
         found = [each for each in self.grid.axes if len(each.values) > 1]
         return tuple(sorted(found or self.grid.axes[:1], key=lambda each: -len(each.values)))
 
     @cached_property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """Who wins at every place: on every machine, or at every point."""
+        """Fastest design on each machine or at each point."""
         measured = self.rounds is not None
         return tuple(verdict_of(each, self.reference, measured=measured) for each in self.cells)
 
     @cached_property
     def each_machine(self) -> tuple[Comparison, ...]:
-        """The comparison on each machine alone."""
+        """Comparisons by machine."""
         count = len(self.designs)
         if len(self.analyses) == count:
             return (self,)
@@ -218,31 +217,31 @@ class Comparison(Result):
 
     @property
     def quantities(self) -> tuple[Quantity, ...]:
-        """FLOP, parameters, bytes, memory, intensity, bound and times of every model."""
+        """FLOP, parameters, bytes, memory, AI and times by model."""
         return models.quantities(self)
 
     def quantity(self, of: str) -> Quantity:
-        """Return the quantity of that name, for one sample where batches differ."""
+        """Return the quantity of that name, per sample if batches differ."""
         return models.quantities(self, only=of)[0]
 
     def ratios(self, quantity: Quantity) -> tuple[float | None, ...]:
-        """Each value over the reference's; None where one is unknown or the reference's is 0."""
+        """Return values over that of the reference; None if one is unknown or the reference 0."""
         return tuple(each.value if each else None for each in self.uncertain_ratios(quantity))
 
     def uncertain_ratios(self, quantity: Quantity) -> tuple[Ratio | None, ...]:
-        """The same, those of predictions and of measurements in turn with their intervals."""
+        """Return ratios with intervals of predictions and interleaved measurements."""
         return models.ratios(self, quantity, self.reference)
 
     @property
     def samples(self) -> tuple[int, ...] | None:
-        """How many samples each pass takes, where work and times are told for one; else None."""
+        """Samples per pass if work and times are per sample; else None."""
         if not self.per_sample:
             return None
         return models.samples_of(self.analyses[: len(self.designs)])
 
     def modules(self, depth: int = DEPTH) -> Alignment:
-        """Return the modules of all models down to `depth`, each beside its counterparts."""
-        return modules_side_by_side(
+        """Return the aligned modules of all models, down to `depth` levels."""
+        return align_modules(
             self.each_machine[0].analyses,
             reference=self.reference,
             depth=depth,
@@ -251,78 +250,75 @@ class Comparison(Result):
 
     @property
     def types(self) -> Alignment:
-        """The types of operators of all models side by side."""
+        """Aligned operator types of all models."""
         analyses = self.each_machine[0].analyses
-        return types_side_by_side(analyses, reference=self.reference, samples=self.samples)
+        return align_types(analyses, reference=self.reference, samples=self.samples)
 
     @property
     def verdict(self) -> tuple[str, ...]:
-        """Which model wins on which machine, a sentence for each kind of time."""
+        """Fastest model by machine, a sentence per kind of time."""
         return models.verdict(self)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of ratios must know: that unlike models are compared."""
+        """Notes on different inputs and runs."""
         return models.notes(self)
 
     # -- one model on several machines -----------------------------------------------------------
 
     @property
     def machines(self) -> tuple[MachineSummary, ...]:
-        """What each machine offers the model, and what the model's bound is there."""
+        """Ceilings, minimum times and limiters by machine."""
         return machines.summaries(self)
 
     @cached_property
     def places(self) -> tuple[tuple[int, ...], ...]:
-        """The rows, in each analysis, of every operator that all machines call."""
-        return machines.positions_across(self.analyses)
+        """Rows of each shared operator in the analyses."""
+        return machines.shared_operator_rows(self.analyses)
 
     @property
     def operators(self) -> tuple[Across, ...]:
-        """The operators that all machines call and that are not free, each on every machine."""
+        """Rows of shared operators that are not free, by machine."""
         return machines.operators(self)
 
     def groups(self, key: Callable[[Across], Hashable]) -> tuple[GroupAcross, ...]:
-        """Return the operators grouped by `key`, the largest share of a bound first."""
+        """Return the operators grouped by `key`, by largest share of minimum time."""
         return machines.groups(self, key)
 
     def changing_rows(self, machine: int = 0) -> tuple[bool, ...]:
-        """Return for every row of a machine's analysis whether its operator changes sides.
-
-        One that not all machines call does not.
-        """
+        """Return True for each row of a machine's analysis whose limiter changes."""
         return machines.changing_rows(self, machine)
 
     # -- sweeps ----------------------------------------------------------------------------------
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What cannot be built where, a line for each reason; then what does not fit where."""
+        """Designs that cannot be built or do not fit, with points and reasons."""
         return tuple(sweeps.problems(self))
 
-    # -- what every result has -------------------------------------------------------------------
+    # -- interface of results --------------------------------------------------------------------
 
     @property
     def summary(self) -> str:
-        """What is compared, and where; of one model on several machines, who changes sides."""
+        """Verdict of the comparison."""
         return _VIEWS[self.shape].summary(self)
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What a person should take home."""
+        """Findings in sentences."""
         return tuple(_VIEWS[self.shape].sentences(self))
 
     @property
     def columns(self) -> dict[str, str]:  # pyright: ignore[reportIncompatibleVariableOverride]  of each comparison its own
-        """Names of columns with pandas' types."""
+        """Column names with pandas' types."""
         return _VIEWS[self.shape].columns(self)
 
     def records(self) -> Iterable[dict[str, Any]]:
-        """Return a row for each place and design by the names of columns; unknown is None."""
+        """Return a row per machine or point and design, by column; None if unknown."""
         return _VIEWS[self.shape].records(self)
 
     def rows(self) -> Iterable[Sequence[Any]]:
-        """Return `records` as cells; of one model on machines, a row for each operator on each."""
+        """Return `records` as cells; of one model on machines, a row per machine and operator."""
         return ([*each.values()] for each in self.records())
 
     def contradictions(self) -> Iterable[str]:
@@ -331,7 +327,7 @@ class Comparison(Result):
             yield from (f"analyses[{number}]: {wrong}" for wrong in each.contradictions())
 
     def blocks(self, view: View) -> Iterable[Block]:
-        """Return the tables of its shape, what follows, and warnings."""
+        """Return the blocks of the report."""
         from roofline.design.comparison import machine_blocks, model_blocks, sweep_blocks
 
         match self.shape:
@@ -345,7 +341,7 @@ class Comparison(Result):
                 return sweep_blocks.balance_blocks(self, view)
 
     def page(self, view: View) -> str:
-        """Return an HTML page; of one model on several machines, the interactive one."""
+        """Return an HTML page, interactive for one model on several machines."""
         if self.shape != "machines":
             return Result.page(self, view)
         from roofline.analysis.page import machines_page
@@ -354,7 +350,7 @@ class Comparison(Result):
 
     @property
     def height_inch(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]  of each comparison its own
-        """Height of its picture."""
+        """Height of the plot in inches."""
         if self.shape == "models":
             from roofline.design.comparison.model_drawing import height_of
 
@@ -364,12 +360,12 @@ class Comparison(Result):
         return 7.0 if self.balance else 6.5
 
     def draw(self, figure: Figure, *, labels: int = 8) -> None:
-        """Draw times and ratios, roofs and sides, a heat map of who wins, or lines.
+        """Draw times and ratios, rooflines and limiters, a heat map of speedups, or lines.
 
         Args:
             figure: an empty one.
-            labels: of one model on machines, number of operators to number; those that change
-                sides come first.
+            labels: number of labeled operators of one model on machines, first those with
+                different limiters.
         """
         from roofline.design.comparison import machine_drawing, model_drawing, sweep_drawing
 
@@ -384,13 +380,13 @@ class Comparison(Result):
                 sweep_drawing.draw_balance(figure, self)
 
     def to_data(self) -> dict[str, Any]:
-        """Return the fields, cells as rows; then what follows from them."""
+        """Return the fields, with cells as rows, and derived values."""
         data = Result.to_data(self)
         del data["cells"]
         return {**data, **self._following()}
 
     def _following(self) -> dict[str, Any]:
-        """What follows from the fields and readers of files want to find."""
+        """Return the derived values of files."""
         found: dict[str, Any] = {"summary": self.summary, "sentences": self.sentences}
         if self.shape == "models":
             found["rows"] = models.rows_of_files(self)
@@ -410,10 +406,10 @@ class Comparison(Result):
 
     @classmethod
     def from_data(cls, data: Any, *, file: str) -> Self:
-        """Return the comparison in plain data; what follows from its fields must follow.
+        """Return the comparison in plain data, with derived values checked.
 
         Raises:
-            FileFormatError: unknown, missing or wrong values, or rows that are no full grid.
+            FileFormatError: unknown, missing or wrong values, or an incomplete grid of rows.
         """
         fix = f"make it again with `{cls.made_by}`"
         table = dict(schema.check_version(data, file=file, fix=fix))
@@ -439,7 +435,7 @@ class Comparison(Result):
 
 
 def distinct(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names, numbered where they would be the same."""
+    """Return the names, numbered if there are duplicates."""
     if len(set(names)) == len(names):
         return tuple(names)
     return tuple(f"{name} ({index})" for index, name in enumerate(names, start=1))

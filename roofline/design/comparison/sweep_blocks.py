@@ -1,4 +1,4 @@
-"""Reports on sweeps: who wins where, over sizes and over the balance of machines."""
+"""Reports of sweeps over sizes and over machine balance."""
 
 from __future__ import annotations
 
@@ -18,49 +18,48 @@ from roofline.core.blocks import (
     right,
     warning_notes,
 )
+from roofline.core.text import NOTE
 from roofline.core.units import MISSING, format_intensity, format_s, format_si
 from roofline.design.comparison.axes import axis_names, point_text, text_of
-from roofline.design.comparison.balance import Place, places
+from roofline.design.comparison.balance import BalancePoint, balance_points
 from roofline.design.comparison.cells import DIGITS, SAME_BOUND, Cell, Verdict, factor_text, letter
-from roofline.design.comparison.sweeps import changes_of, map_axes, places_of_map
+from roofline.design.comparison.sweeps import map_axes, places_of_map, winner_changes
 from roofline.machine.hardware import describe_threads
 
 if TYPE_CHECKING:
     from roofline.design.comparison.result import Comparison
 
-_RULE = (
-    "a design wins where its predicted time is the lowest; it is too close to call (~) where the"
-    " 10-90 % interval of the ratio to another design's holds 1"
+_PREDICTED_RULE = (
+    "fastest: lowest predicted time; ~ not significant (the 80 % interval of the ratio includes 1)"
 )
-_RULE_OF_BOUNDS = (
-    "where a design has no prediction all are compared by their bounds, which are too close to"
-    f" call (~) within {100 * (SAME_BOUND - 1):.0f} %"
+_MINIMUM_RULE = (
+    "fastest without predictions: lowest minimum time (eager); ~ within"
+    f" {100 * (SAME_BOUND - 1):.0f} %"
 )
-_RULE_OF_MEMORY = (
-    "a design whose peak memory exceeds the memory there is marked !, and wins nothing"
-)
+_MEMORY_RULE = "! peak memory exceeds the memory of the machine; excluded there"
 
-_COLUMNS = 8  # Values side by side: as many as fit 80 characters
+_COLUMNS = 8  # Values that fit into 80 characters
 _MOST_ROWS = 40
 _MOST_TABLES = 24
 _MOST_CHANGES = 20
 
 
 def sweep_blocks(result: Comparison, view: View) -> Iterator[Block]:
-    """Yield what follows from a sweep, who wins where, and where that changes."""
+    """Yield facts, findings, tables of the fastest design, and changes of it."""
     marks = tuple(map(letter, range(len(result.designs))))
     machines = ", ".join(each.name for each in result.hardware)
     if result.threads is not None and len(result.hardware) == 1:
         machines += f", {describe_threads(result.hardware[0], result.threads)}"
     facts = [
         *_named(result, marks),
-        ("hardware", machines),
-        ("run", result.run),
-        ("predicted", f"from {result.calibration}" if result.calibration else ""),
-        ("points", f"{result.grid.count}: {axis_names(result.grid)}"),
+        ("Machine", machines),
+        ("Run", result.run),
+        ("Predicted", f"from {result.calibration}" if result.calibration else ""),
+        ("Points", f"{result.grid.count}: {axis_names(result.grid)}"),
     ]
     yield KeyValueBlock(lines=tuple((name, text) for name, text in facts if text))
-    yield from notes("In short", _in_short(result))
+    yield from notes("Result", [*result.sentences[1:], *result.problems])
+    yield from notes("Legend", _legend(result))
     if len(result.varied) == 1:
         yield _list(result, marks)
     else:
@@ -71,26 +70,21 @@ def sweep_blocks(result: Comparison, view: View) -> Iterator[Block]:
 
 def _named(result: Comparison, marks: Sequence[str]) -> Iterator[tuple[str, str]]:
     for index, (mark, name) in enumerate(zip(marks, result.designs, strict=True)):
-        yield mark, name + "  (the reference)" * (index == result.reference)
+        yield mark, name + "  (reference)" * (index == result.reference)
 
 
-def _in_short(result: Comparison) -> Iterator[str]:
-    yield from result.sentences
-    yield from result.problems
+def _legend(result: Comparison) -> Iterator[str]:
     bases = [each.basis for each in result.verdicts]
     if "predicted" in bases:
-        yield _RULE
+        yield _PREDICTED_RULE
     if count := bases.count("bound"):
-        where = "" if count == len(bases) else f" ({count} of {len(bases)} points here)"
-        yield _RULE_OF_BOUNDS + where
+        where = "" if count == len(bases) else f" ({count} of {len(bases)} points)"
+        yield _MINIMUM_RULE + where
     if any(each.fits is False for cells in result.cells for each in cells):
-        yield _RULE_OF_MEMORY
+        yield _MEMORY_RULE
     yield from unknown_capacity(result.hardware)
     if len(result.varied) > 1:
-        yield (
-            "cells: who wins, and how many times faster than the reference; where the reference"
-            " wins, than the next"
-        )
+        yield "cells: fastest design, and its speedup over the reference (or the next design)"
 
 
 def _matrices(result: Comparison, marks: Sequence[str]) -> Iterator[Block]:
@@ -104,7 +98,7 @@ def _matrices(result: Comparison, marks: Sequence[str]) -> Iterator[Block]:
         indexes = places_of_map(result, number, columns, rows)
         where = f"{point_text(facets.point(number))}: " if facets.axes else ""
         yield Grid(
-            title=f"{where}{down.name} down, {across.name} across",
+            title=f"Fastest design: {where}{down.name} down, {across.name} across",
             columns=tuple(map(right, ("", *(text_of(across.values[i]) for i in columns)))),
             rows=tuple(
                 (
@@ -116,12 +110,12 @@ def _matrices(result: Comparison, marks: Sequence[str]) -> Iterator[Block]:
         )
     left_out = len(parts) - _MOST_TABLES
     if left_out > 0 or len(down.values) > _MOST_ROWS:
-        rest = f"{left_out} tables are left out" if left_out > 0 else "rows are left out"
-        yield from notes("Left out", [f"{rest}: -o FILE.csv has all of it"])
+        rest = f"{left_out} more tables" if left_out > 0 else "more rows"
+        yield from notes("Not shown", [f"{rest}: -o FILE.csv"])
 
 
 def _cell_text(verdict: Verdict, cells: Sequence[Cell], marks: Sequence[str]) -> str:
-    """Return ``"B 3.4"``, ``"B 1.1~"`` where it is close, ``"only B, A!"`` where A does not fit."""
+    """Return ``"B 3.4"``, ``"B 1.1~"`` if not significant, ``"only B, A!"`` if A does not fit."""
     able = [mark for mark, each in zip(marks, cells, strict=True) if each.can_run]
     large = [f"{mark}!" for mark, each in zip(marks, cells, strict=True) if each.fits is False]
     if verdict.winner is not None:
@@ -134,12 +128,12 @@ def _cell_text(verdict: Verdict, cells: Sequence[Cell], marks: Sequence[str]) ->
 
 def _changes(result: Comparison) -> Iterator[Block]:
     along = result.varied[0].name
-    lines = changes_of(result, along)
+    lines = winner_changes(result, along)
     rest = len(lines) - _MOST_CHANGES
     if lines:
         yield Grid(
-            title=f"Where the winner changes along {along}",
-            columns=(Column(heading="at"), Column(heading="who wins")),
+            title=f"Fastest design along {along}",
+            columns=(Column(heading="at"), Column(heading="fastest")),
             rows=tuple(lines[:_MOST_CHANGES]),
             sums=((f"{rest} more", ""),) if rest > 0 else (),
         )
@@ -150,8 +144,8 @@ def _list(result: Comparison, marks: Sequence[str]) -> Grid:
     lines = zip(axis.values, result.cells, result.verdicts, strict=True)
     rest = len(axis.values) - _MOST_ROWS
     return Grid(
-        title="",
-        columns=(*map(right, (axis.name, *marks)), Column(heading="winner")),
+        title=f"Times by {axis.name}",
+        columns=(*map(right, (axis.name, *marks)), Column(heading="fastest")),
         rows=tuple(
             (text_of(value), *map(_time_text, cells), _cell_text(verdict, cells, marks))
             for value, cells, verdict in islice(lines, _MOST_ROWS)
@@ -166,47 +160,41 @@ def _time_text(cell: Cell) -> str:
     known = prediction_cell(cell.predicted_s, cell.interval_s, cell.eager_min_time_s)
     if cell.predicted_s is None:
         bound_s = cell.eager_min_time_s
-        known = f"bound {format_s(bound_s, DIGITS)}" if bound_s else MISSING
+        known = f"≥ {format_s(bound_s, DIGITS)}" if bound_s else MISSING
     return known + "!" * (cell.fits is False)
 
 
-# -- over the balance of machines ------------------------------------------------------------------
+# -- machine balance -------------------------------------------------------------------------------
 
-_WHAT_IT_IS = (
-    "hypothetical machines have these compute ceilings and one memory, whose bandwidth makes the"
-    " balance; every operand is charged to it (the classic roofline model), so that balance alone"
-    " decides: these are bounds, and there are no predictions for machines that do not exist"
+_HYPOTHETICAL = (
+    "hypothetical machines: these compute ceilings, and one memory level of varied bandwidth that"
+    " all operands cross (classic roofline model); minimum times only"
 )
-_WHAT_MACHINES_ARE = (
-    "known machines stand at their own balance, with the bounds of their own ceilings and, where"
-    " the profile knows them, caches: how far they are from the line between the hypothetical ones"
-    " is how far the abstraction holds"
-)
-_MARK = "!: the peak memory of this design exceeds the memory of that machine"
+_KNOWN = "known machines: minimum times of their own ceilings and, if known, caches"
 
 
 def balance_blocks(result: Comparison, view: View) -> Iterator[Block]:
-    """Yield what follows, the hypothetical machines, and the known ones."""
+    """Yield facts, findings, hypothetical and known machines."""
     assert result.balance is not None
-    (base,), every = result.hardware, places(result)
+    (base,), every = result.hardware, balance_points(result)
     known = [each for each in every if each.machine]
     called = zip(result.names, result.designs, strict=True)
     threads = describe_threads(base, result.threads or base.threads)
     yield KeyValueBlock(
         lines=(
             *((a, b) for a, b in called if a != b),
-            ("ceilings of", f"{base.name}, {threads}"),
-            ("balance for", result.balance.dtype),
-            ("input", result.run),
+            ("Ceilings", f"{base.name} · {threads} · {result.balance.dtype}"),
+            ("Input", result.run),
         )
     )
     has_unfit = any(cell.fits is False for each in known for cell in each.cells)
-    lines = [*result.sentences, _WHAT_IT_IS]
-    lines += [_WHAT_MACHINES_ARE] * bool(known) + [_MARK] * has_unfit
-    yield from notes("In short", lines)
-    yield _machines(result, "Hypothetical machines", every[: len(every) - len(known)])
+    yield from notes("Result", result.sentences[1:])
+    yield _machines(result, "Hypothetical machines by balance", every[: len(every) - len(known)])
     if known:
-        yield _machines(result, "Machines that there are", known)
+        yield _machines(result, "Known machines by balance", known)
+        yield from notes(
+            "Legend", [_HYPOTHETICAL, *[_KNOWN] * bool(known), *[_MEMORY_RULE] * has_unfit]
+        )
     said = list(result.warnings)
     unknown = [
         each.machine.name
@@ -214,13 +202,13 @@ def balance_blocks(result: Comparison, view: View) -> Iterator[Block]:
         if each.machine and each.cells[0].memory_capacity_bytes is None
     ]
     if unknown:
-        said.append(f"memory capacity not known: {', '.join(unknown)}")
+        said.append(f"{NOTE}memory capacity not known: {', '.join(unknown)}")
     if result.balance.left_out:
-        said.append(f"not on the axis: {', '.join(result.balance.left_out)}")
+        said.append(f"{NOTE}machines left out: {', '.join(result.balance.left_out)}")
     yield from warning_notes(said, view)
 
 
-def _machines(result: Comparison, title: str, shown: Sequence[Place]) -> Grid:
+def _machines(result: Comparison, title: str, shown: Sequence[BalancePoint]) -> Grid:
     base = result.names[result.reference]
     others = [i for i in range(len(result.designs)) if i != result.reference]
     rows: list[tuple[str, ...]] = []
@@ -236,11 +224,11 @@ def _machines(result: Comparison, title: str, shown: Sequence[Place]) -> Grid:
             ", ".join(leads),
         )
         if place.machine:
-            row = (place.machine.name, *row, "its own" if place.machine.has_caches else "not known")
+            row = (place.machine.name, *row, "yes" if place.machine.has_caches else "unknown")
         rows.append(row)
     ratios = (right(f"{result.names[i]} / {base}") for i in others)
-    columns = (right("FLOP/byte"), right(f"bound of {base}", 1), *ratios)
-    columns = (*columns, Column(heading="lowest bound"))
+    columns = (right("balance (FLOP/B)"), right(f"minimum time of {base}", 1), *ratios)
+    columns = (*columns, Column(heading="lowest"))
     if any(each.machine for each in shown):
         columns = (Column(heading="machine"), *columns, Column(heading="caches", sacrifice=2))
     return Grid(title=title, columns=columns, rows=tuple(rows))

@@ -1,4 +1,4 @@
-"""Pictures of sweeps: heat maps of who wins, lines over one axis, and the balance of machines."""
+"""Plots of sweeps: heat maps of the fastest design, lines over one axis, machine balance."""
 
 # matplotlib's stubs leave the types of **kwargs open, which strict checking takes for unknown.
 # pyright: basic
@@ -19,7 +19,7 @@ from matplotlib.ticker import FuncFormatter
 from roofline.core.text import counted
 from roofline.core.units import format_intensity, format_s
 from roofline.design.comparison.axes import Axis, point_text, text_of
-from roofline.design.comparison.balance import Place, places
+from roofline.design.comparison.balance import BalancePoint, balance_points
 from roofline.design.comparison.cells import Cell, factor_text
 from roofline.design.comparison.sweeps import map_axes, places_of_map
 from roofline.plots.figures import foot_figure, prepare_axes, title_figure, words
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from roofline.design.comparison.result import Comparison
 
 MOST_FACETS = 12
-MOST_CELLS = 100  # On one side of a map; more would be thinner than their lines
+MOST_CELLS = 100  # Per side of a map
 _UNKNOWN = "#e4e4e4"
-_WEAKEST = 0.10  # How much of its color a winner by nothing has
-_WIDEST_WITH_WORDS = 24  # Cells side by side in all maps of a row that have room for their factors
+_WEAKEST = 0.10  # Color strength at a speedup of 1
+_WIDEST_WITH_WORDS = 24  # Maximum cells per row of maps with factors as text
 _LEAD = "#c8c8c8"
 
 
 def draw_sweep(figure: Figure, result: Comparison) -> None:
-    """Draw a heat map of who wins over two axes; the times as lines over one axis of numbers."""
+    """Draw heat maps of the fastest design over two axes, or times as lines over one."""
     if can_be_lines(result):
         _draw_lines(figure, result)
     else:
@@ -46,7 +46,7 @@ def draw_sweep(figure: Figure, result: Comparison) -> None:
 
 
 def can_be_lines(result: Comparison) -> bool:
-    """Return whether a sweep is over one axis of numbers above 0, with times to draw."""
+    """Return True for a sweep over one axis of numbers above 0 with known times."""
     axis, *others = result.varied
     return (
         not others
@@ -82,7 +82,7 @@ def _draw_maps(figure: Figure, result: Comparison) -> None:
             title = point_text(facets.point(number))
             title = title if len(title) < 40 else f"{title[:39]}…"
             axes.set_title(title, fontsize=9, color=INK, **words())
-    # Maps of several values have titles of their own.
+    # Several maps have their own titles.
     title_figure(figure, _title(result), "" if facets.axes else _subtitle(result))
     notes = [*([_subtitle(result)] if facets.axes else []), *_map_notes(result)]
     foot_figure(figure, _key(result), notes, columns=3)
@@ -91,7 +91,7 @@ def _draw_maps(figure: Figure, result: Comparison) -> None:
 def _draw_map(
     axes: Axes, result: Comparison, indexes: Sequence[Sequence[int]], *, has_words: bool
 ) -> None:
-    """Draw a cell in the color of its winner for each point, hatched where it is too close."""
+    """Draw each point in the color of the fastest design, hatched if not significant."""
     scale, styles = _scale(result), roof_styles(len(result.designs))
     image = np.empty((len(indexes), len(indexes[0]), 3))
     for j, row in enumerate(indexes):
@@ -127,13 +127,13 @@ def _draw_map(
 
 def _ticks(axis: Axis, count: int) -> tuple[list[int], list[str]]:
     apart = -(-count // 16)
-    places = list(range(0, count, apart))
-    texts = [text_of(axis.values[place]) for place in places]
-    return places, [each if len(each) < 14 else f"{each[:13]}…" for each in texts]
+    balance_points = list(range(0, count, apart))
+    texts = [text_of(axis.values[place]) for place in balance_points]
+    return balance_points, [each if len(each) < 14 else f"{each[:13]}…" for each in texts]
 
 
 def shade(color: str, factor: float, scale: float) -> str:
-    """Return a winner's color, mixed with white by how little it wins by; ``"#rrggbb"``."""
+    """Return a color mixed with white by the speedup: ``"#rrggbb"``."""
     part = _WEAKEST + (1 - _WEAKEST) * min(1.0, math.log(factor) / math.log(scale))
     channels = (round(255 * each) for each in to_rgb(color))
     return "#" + "".join(f"{round(255 + part * (each - 255)):02x}" for each in channels)
@@ -163,13 +163,13 @@ def _map_notes(result: Comparison) -> list[str]:
     across, up, facets = map_axes(result)
     found = _texts_of(result)
     if any(each.is_close for each in verdicts):
-        found.append("hatched: too close to call, because the interval of the ratio holds 1")
+        found.append("hatched: not significant (the interval of the ratio includes 1)")
     if any(each.winner is None for each in verdicts):
-        found.append("gray: no two designs can be compared there")
+        found.append("gray: no comparison")
     if any(each.fits is False for cells in result.cells for each in cells):
-        found.append("crossed: a design does not fit into memory there, and is left out")
+        found.append("crossed: a design does not fit into memory, and is excluded")
     if (count := facets.count) > MOST_FACETS:
-        found.append(f"{count - MOST_FACETS} of {count} maps are not drawn: see the tables")
+        found.append(f"{count - MOST_FACETS} of {count} maps not drawn: see the tables")
     found += [
         f"{axis.name}: the first {MOST_CELLS} of {len(axis.values)} values"
         for axis in (across, up)
@@ -220,9 +220,9 @@ def _draw_lines(figure: Figure, result: Comparison) -> None:
     if is_predicted:
         notes.append("bands: 80 % prediction intervals; dotted: minimum times")
     if any(each.fits is False for each in cells):
-        notes.append("crosses: does not fit into memory there")
+        notes.append("crosses: does not fit into memory")
     if any(each.problem for each in cells):
-        notes.append("where a line has a gap, the design cannot be built: see the tables")
+        notes.append("gaps: the design cannot be built, see the tables")
     foot_figure(figure, [], notes)
 
 
@@ -239,7 +239,7 @@ def _draw_line(axes: Axes, points: Sequence[tuple[float, float]], style: RoofSty
 
 
 def _value_axes(axes: Axes, values: Sequence[float], y: tuple[float, float]) -> None:
-    """Logarithmic axes, with ticks at the values that were asked for."""
+    """Set logarithmic axes with ticks at the swept values."""
     margin = (max(values) / min(values)) ** 0.03
     log_axes(axes, (min(values) / margin, max(values) * margin), y)
     shown = values[:: -(-len(values) // 16)]
@@ -255,17 +255,17 @@ def _title(result: Comparison) -> str:
     machines = ", ".join(each.name for each in result.hardware)
     has_threads = result.threads is not None and all(each.has_threads for each in result.hardware)
     threads = f" with {counted(result.threads or 1, 'thread')}" if has_threads else ""
-    return f"Which is faster on {machines}{threads}: {' or '.join(result.names)}"
+    return f"{' vs '.join(result.names)} on {machines}{threads}: fastest design"
 
 
 def _subtitle(result: Comparison) -> str:
-    """Where the times come from, and what does not vary."""
+    """Return the source of times and the fixed settings."""
     bases = {each.basis for each in result.verdicts}
     parts: list[str] = []
     if "predicted" in bases:
         parts.append(f"predicted from {result.calibration}" if result.calibration else "predicted")
     if "bound" in bases:
-        parts.append("minimum times, not predictions" + " at some points" * ("predicted" in bases))
+        parts.append("minimum times" + " at some points" * ("predicted" in bases))
     if result.run:
         parts.append(result.run)
     single = {each.name: each.values[0] for each in result.grid.axes if len(each.values) == 1}
@@ -280,9 +280,9 @@ def _texts_of(result: Comparison) -> list[str]:
 
 
 def draw_balance(figure: Figure, result: Comparison) -> None:
-    """Draw the minimum time of each design over the reference's, by the balance of machines."""
+    """Draw minimum times over that of the reference by machine balance."""
     assert result.balance is not None
-    axes, every = figure.subplots(), places(result)
+    axes, every = figure.subplots(), balance_points(result)
     lines = [each for each in every if not each.machine]
     balances = [each.balance for each in lines]
     known = [each for each in every if each.machine]
@@ -310,28 +310,28 @@ def draw_balance(figure: Figure, result: Comparison) -> None:
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.4}, **words(),
         )  # fmt: skip
     name_ends(axes, ends)
-    names = " or ".join(result.names)
-    title_figure(figure, f"Which has the lower minimum time on which machine: {names}")
+    names = " vs ".join(result.names)
+    title_figure(figure, f"{names}: minimum time by machine balance")
     of = f"balance for {result.balance.dtype}"
-    parts = (result.run, of, "minimum times: there are no predictions")
+    parts = (result.run, of, "minimum times")
     notes = [
         " · ".join(filter(None, parts)),
         *_texts_of(result),
-        f"lines: hypothetical machines, the units of {result.hardware[0].name} and one memory to"
-        " which every operand is charged (the classic roofline model)",
+        f"lines: hypothetical machines with the compute ceilings of {result.hardware[0].name} and"
+        " one memory level (classic roofline model)",
     ]
     if known:
-        notes.append("dots: known machines, by their own ceilings; filled: with their caches")
+        notes.append("dots: known machines with their own ceilings; filled: caches known")
     if any(cell.fits is False for each in known for cell in each.cells):
-        notes.append("crosses: that design, or the reference, does not fit into memory there")
+        notes.append("crosses: the design or the reference does not fit into memory")
     outside = [each.machine.name for each in known if each.machine and each not in inside]
     if outside:
         notes.append(f"beyond the axis: {', '.join(outside)}")
     foot_figure(figure, [], notes)
 
 
-def _draw_machines(axes: Axes, result: Comparison, inside: Sequence[Place]) -> None:
-    """Write known machines upright above the axes, with a dot for each design there."""
+def _draw_machines(axes: Axes, result: Comparison, inside: Sequence[BalancePoint]) -> None:
+    """Draw known machines as vertical labels, with a dot per design."""
     left, right = map(math.log, axes.get_xlim())
     wide = [(math.log(each.balance) - left) / (right - left) for each in inside]
     styles = roof_styles(len(result.designs))

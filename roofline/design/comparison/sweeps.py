@@ -1,4 +1,4 @@
-"""Designs over a grid of sizes: which of them wins where, by how much, and what cannot run."""
+"""Designs over a grid of sizes: fastest design, speedup, and designs that cannot run."""
 
 from __future__ import annotations
 
@@ -8,32 +8,33 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from roofline.core.text import counted
-from roofline.design.comparison.axes import Axis, Grid, Value, axis_names, text_of, words
+from roofline.design.comparison.axes import Axis, Grid, Value, axis_names, join_words, text_of
 from roofline.design.comparison.cells import Verdict, factor_text
 
 if TYPE_CHECKING:
     from roofline.design.comparison.result import Comparison
 
-_CLOSE, _UNKNOWN = -1, -2  # What stands in the place of a winner where there is none
+_CLOSE, _UNKNOWN = -1, -2  # Instead of the index of the fastest design
 
 
 def check(comparison: Comparison) -> None:
-    """Refuse axes of nothing, and cells that are no full table."""
+    """Raise an error without axes or with an incomplete grid of cells."""
     if not comparison.axes:
         raise ValueError("a sweep has at least one axis")
     count, cells, balance = comparison.grid.count, comparison.cells, comparison.balance
     count += len(balance.machines) if balance else 0
     if len(cells) != count or {len(each) for each in cells} != {len(comparison.designs)}:
-        raise ValueError(f"rows are no full grid of {count} places and the designs")
+        raise ValueError(f"rows are no full grid of {count} points and the designs")
 
 
 def summary(comparison: Comparison) -> str:
-    """Return the designs, and the axes that they were swept over."""
-    return f"{' against '.join(comparison.names)} over {axis_names(comparison.grid)}"
+    """Return the verdict: the designs, and the fastest of them."""
+    found = next(sentences(comparison), "no times to compare")
+    return f"{' vs '.join(comparison.names)} over {axis_names(comparison.grid)}: {found}"
 
 
 def sentences(comparison: Comparison) -> Iterator[str]:
-    """Yield who wins where, and by how much."""
+    """Yield the fastest design by region of the grid, with speedups."""
     designs, grid, verdicts = comparison.names, comparison.grid, comparison.verdicts
     states = list(map(_state, verdicts))
     wins = Counter(each for each in states if each >= 0)
@@ -42,31 +43,30 @@ def sentences(comparison: Comparison) -> Iterator[str]:
     if not wins:
         if close:
             between = _between(designs, verdicts)
-            yield f"too close to call at {_of_all(len(close), len(states))}{between}"
+            yield f"no significant difference at {_of_all(len(close), len(states))}{between}"
         return
     first = wins.most_common(1)[0][0]
     others = [each for each in sorted(wins) if each != first]
     lost = [i for i, each in enumerate(states) if each != first]
     if not lost:
         by = _by(verdicts, places[first])
-        yield f"{designs[first]} wins at {_of_all(len(states), len(states))}{by}"
+        yield f"{designs[first]} is fastest at {_of_all(len(states), len(states))}{by}"
         return
     if len(others) == 1 and not close and len(lost) == wins[others[0]]:
         count, where = grid.box(lost)
         if count == len(lost) and where:
             factors = [factor for i in lost if (factor := verdicts[i].factor) is not None]
-            slower = f" up to {factor_text(max(factors))} ×" if factors else ""
-            than = f"; there it is{slower} slower than {designs[others[0]]}" if slower else ""
-            yield f"{designs[first]} wins everywhere but at {where}{than}"
+            slower = f"up to {factor_text(max(factors))}×" if factors else ""
+            than = f" ({slower} slower there than {designs[others[0]]})" if slower else ""
+            yield f"{designs[first]} is fastest except at {where}{than}"
             return
     for each in (first, *others):
         of = f" of {counted(len(states), 'point')}" if each == first else ""
         where, by = _where(grid, places[each]), _by(verdicts, places[each])
-        yield f"{designs[each]} wins at {wins[each]}{of}{where}{by}"
+        yield f"{designs[each]} is fastest at {wins[each]}{of}{where}{by}"
     if close:
-        are = "is" if len(close) == 1 else "are"
         where, between = _where(grid, close), _between(designs, verdicts)
-        yield f"{len(close)} {are} too close to call{where}{between}"
+        yield f"no significant difference at {len(close)}{where}{between}"
 
 
 def _state(verdict: Verdict) -> int:
@@ -81,9 +81,9 @@ def _of_all(count: int, whole: int) -> str:
 
 
 def _where(grid: Grid, chosen: Sequence[int]) -> str:
-    """The smallest box around these points: ``", everywhere at batch ≥ 64"``."""
+    """Return the smallest box around points: ``" (all points with batch ≥ 64)"``."""
     count, where = grid.box(chosen)
-    return f", {'everywhere' if count == len(chosen) else 'all'} at {where}" if where else ""
+    return f" ({'all points with' if count == len(chosen) else 'only at'} {where})" if where else ""
 
 
 def _between(designs: Sequence[str], verdicts: Sequence[Verdict]) -> str:
@@ -95,7 +95,7 @@ def _between(designs: Sequence[str], verdicts: Sequence[Verdict]) -> str:
         if each.winner is not None and each.is_close
     )
     parts = [
-        f"{words([designs[i] for i in group])} at {count}"
+        f"{join_words([designs[i] for i in group])} at {count}"
         if len(group) < len(designs)
         else f"all of them at {count}"
         for group, count in found.most_common(3)
@@ -109,20 +109,20 @@ def _by(verdicts: Sequence[Verdict], won: Sequence[int]) -> str:
 
 
 def span_text(factors: Sequence[float]) -> str:
-    """Return the least and the largest of factors: ``", 2.0 to 8.0 ×"``."""
+    """Return the range of factors: ``", 2.0 to 8.0×"``."""
     low, high = map(factor_text, (min(factors), max(factors)))
-    return f", {low} ×" if low == high else f", {low} to {high} ×"
+    return f", {low}×" if low == high else f", {low} to {high}×"
 
 
-def changes_of(comparison: Comparison, along: str) -> list[tuple[str, str]]:
-    """Return the lines along an axis on which the winner changes, like neighbors as one."""
+def winner_changes(comparison: Comparison, along: str) -> list[tuple[str, str]]:
+    """Return the lines along an axis on which the fastest design changes, equal ones merged."""
     grid, names = comparison.grid, comparison.names
     number = [each.name for each in grid.axes].index(along)
     lines: dict[tuple[int, ...], list[int]] = {}
     for index, verdict in enumerate(comparison.verdicts):
         places = grid.places(index)
         line = (*places[:number], *places[number + 1 :])
-        # Points come in the order of the axis.
+        # Points are in axis order.
         lines.setdefault(line, []).append(_state(verdict))
     others = Grid(axes=tuple(each for each in grid.axes if each.name != along))
     found = [
@@ -137,7 +137,7 @@ def changes_of(comparison: Comparison, along: str) -> list[tuple[str, str]]:
             joined.append(("", said))
             continue
         count, where = others.box(points)
-        # One line where they fill a box, else each.
+        # One line if they fill a box, else one each.
         boxes = [where or "everywhere"] if count == len(points) else []
         joined += [(each, said) for each in boxes or [others.box([i])[1] for i in points]]
     return joined
@@ -151,7 +151,7 @@ def _runs_text(
     for state, run in groupby(states):
         length = len(list(run))
         first, last = text_of(values[place]), text_of(values[place + length - 1])
-        who = {_CLOSE: "too close", _UNKNOWN: "no two to compare"}.get(state) or designs[state]
+        who = {_CLOSE: "not significant", _UNKNOWN: "no comparison"}.get(state) or designs[state]
         if place == 0:
             parts.append(f"{who} up to {name} {last}")
         elif place + length == len(states):
@@ -163,7 +163,7 @@ def _runs_text(
 
 
 def problems(comparison: Comparison) -> Iterator[str]:
-    """Yield what cannot be built where, a line for each reason; then what does not fit where."""
+    """Yield designs that cannot be built, by reason, and designs that do not fit."""
     designs, cells, grid = comparison.names, comparison.cells, comparison.grid
     counts = Counter(
         (index, cell.problem) for at in cells for index, cell in enumerate(at) if cell.problem
@@ -176,7 +176,7 @@ def problems(comparison: Comparison) -> Iterator[str]:
             yield f"{designs[index]} cannot be built at {count} of {points}: {why}"
     more = [f"{designs[i]} ({count - 3} reasons)" for i, count in by_design.items() if count > 3]
     if more:
-        yield f"and for other reasons: {words(more)}; the files have all of them"
+        yield f"more reasons: {join_words(more)}; see -o FILE.csv"
     for index, name in enumerate(designs):
         chosen = [place for place, at in enumerate(cells) if at[index].fits is False]
         if chosen:
@@ -195,7 +195,7 @@ _NUMBERS = (
 
 
 def columns(comparison: Comparison) -> dict[str, str]:
-    """Return the names of columns with pandas' types: axes, numbers, and the verdict."""
+    """Return column names with pandas' types."""
     types = {
         **dict.fromkeys(("flop", "macs", "parameters"), "Int64"),
         **dict.fromkeys(("fits", "is_best", "is_close"), "boolean"),
@@ -210,7 +210,7 @@ def columns(comparison: Comparison) -> dict[str, str]:
 
 
 def records(comparison: Comparison) -> list[dict[str, Any]]:
-    """Return a row for each point and design: axes, numbers with units, the verdict there."""
+    """Return a row per point and design: axes, numbers, verdict."""
     return [
         {
             **point,
@@ -243,7 +243,7 @@ def points_of_files(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def map_axes(comparison: Comparison) -> tuple[Axis, Axis | None, Grid]:
-    """Return the axis across, the one down, and those of which each value has a map of its own."""
+    """Return the axis across, the axis down, and the axes with a map per value."""
     across, *rest = comparison.varied
     down = rest[0] if rest else None
     return across, down, Grid(axes=tuple(rest[1:]))
@@ -252,7 +252,7 @@ def map_axes(comparison: Comparison) -> tuple[Axis, Axis | None, Grid]:
 def places_of_map(
     comparison: Comparison, facet: int, columns: range, rows: range
 ) -> list[list[int]]:
-    """Return the numbers of points of a map (`facet` of the other axes), row by row."""
+    """Return the point numbers of a map (`facet` of the other axes) by row."""
     across, down, facets = map_axes(comparison)
     fixed = dict(zip((each.name for each in facets.axes), facets.places(facet), strict=True))
 

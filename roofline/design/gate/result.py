@@ -236,7 +236,7 @@ class Check(Result):
         """Return a total of the baseline; None where unknown, or a time of another machine."""
         if self.baseline is None:
             return None
-        if quantity.is_time and times_apart(self.baseline, self.now):
+        if quantity.is_time and time_mismatch(self.baseline, self.now):
             return None
         return _value(self.baseline, quantity)
 
@@ -251,7 +251,7 @@ class Check(Result):
             if self.baseline is None:
                 missing = f"there is no baseline to compare with; give one: {argument('against')}"
             else:
-                apart = times_apart(self.baseline, self.now) if quantity.is_time else ""
+                apart = time_mismatch(self.baseline, self.now) if quantity.is_time else ""
                 missing = apart or f"in the baseline {_unknown(quantity, self.baseline)}"
         if missing or now is None:
             why = f"{condition.text}: {quantity.name} cannot be judged: {missing}"
@@ -297,7 +297,7 @@ def check_same_task(baseline: Cost, now: Cost, *, file: str) -> None:
             )
 
 
-def times_apart(baseline: Cost, now: Cost) -> str:
+def time_mismatch(baseline: Cost, now: Cost) -> str:
     """Why their times cannot be compared, in words; ``""`` if they can."""
     before, after = baseline.machine, now.machine
     if after is None:
@@ -332,7 +332,7 @@ def differences(baseline: Cost, now: Cost) -> Iterable[str]:
     before, after = baseline.machine, now.machine
     # Where counts alone are asked for, whoever counts says why.
     if after is not None:
-        if apart := times_apart(baseline, now):
+        if apart := time_mismatch(baseline, now):
             yield f"times are not compared: {apart}"
         elif before is not None and before.date != after.date:
             yield (

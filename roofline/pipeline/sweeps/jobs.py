@@ -44,7 +44,7 @@ _MOST_BYTE = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Shipped:
+class ShippedFile:
     """A Python file as designs name it, with the other ones of its folder: content by name."""
 
     path: str
@@ -52,10 +52,10 @@ class Shipped:
     contents: tuple[tuple[str, bytes], ...]
 
 
-def shipped_for(designs: Iterable[object]) -> tuple[Shipped, ...]:
+def files_of_designs(designs: Iterable[object]) -> tuple[ShippedFile, ...]:
     """The files that designs name and that are there; what is missing, its loader says."""
     texts = (each for each in designs if isinstance(each, str))
-    found: list[Shipped] = []
+    found: list[ShippedFile] = []
     for path in dict.fromkeys(path for text in texts for path in _FILE.findall(text)):
         file = Path(path)
         if not file.is_file():
@@ -67,11 +67,11 @@ def shipped_for(designs: Iterable[object]) -> tuple[Shipped, ...]:
         }
         is_little = sum(map(len, beside.values())) < _MOST_BYTE
         contents = {file.name: file.read_bytes(), **(beside if is_little else {})}
-        found.append(Shipped(path, file.name, tuple(contents.items())))
+        found.append(ShippedFile(path, file.name, tuple(contents.items())))
     return tuple(found)
 
 
-def in_reach(text: str, shipped: Sequence[Shipped]) -> str:
+def with_local_files(text: str, shipped: Sequence[ShippedFile]) -> str:
     """A design's text with files that are on this machine: its own if it is the same, else ours."""
     for each in shipped:
         if f"{each.path}:" in text and not _is_here(each):
@@ -80,7 +80,7 @@ def in_reach(text: str, shipped: Sequence[Shipped]) -> str:
 
 
 @functools.cache
-def _is_here(shipped: Shipped) -> bool:
+def _is_here(shipped: ShippedFile) -> bool:
     try:
         return Path(shipped.path).read_bytes() == dict(shipped.contents)[shipped.name]
     except OSError:
@@ -88,7 +88,7 @@ def _is_here(shipped: Shipped) -> bool:
 
 
 @functools.cache
-def _unpacked(shipped: Shipped) -> Path:
+def _unpacked(shipped: ShippedFile) -> Path:
     """The file in a folder that goes when this process ends."""
     folder = tempfile.mkdtemp(prefix="roofline-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -144,7 +144,7 @@ class Context:
     machines: tuple[Machine, ...]
     options: RunOptions
     inputs: Any = None
-    shipped: tuple[Shipped, ...] = ()
+    shipped: tuple[ShippedFile, ...] = ()
 
     @functools.cached_property
     def _roofs(self) -> list[Roof]:
@@ -187,7 +187,7 @@ class Context:
         design, options = self.designs[job.design], self._options(job)
         model, values = design.model, dict(job.values)
         if isinstance(model, str):
-            model = in_reach(model, self.shipped)
+            model = with_local_files(model, self.shipped)
             if design.variables:
                 from roofline.workload.models.expressions.reading import bind_variables
 
@@ -220,7 +220,7 @@ def inputs_text(inputs: Inputs) -> str:
     return ", ".join(f"{'x'.join(map(str, each.shape))} {each.dtype}" for each in inputs)
 
 
-_turn = threading.Lock()
+_stdout_lock = threading.Lock()
 
 
 @functools.lru_cache(maxsize=1)
@@ -234,5 +234,5 @@ def work(packed: bytes, job: Job) -> tuple[Job, list[Cell]]:
     """A job of a pickled context and its cells, in any process or thread."""
     # What models print is no part of a result. A redirection holds for all threads of a process, so
     # that they take turns, as they do in captures.
-    with _turn, contextlib.redirect_stdout(sys.stderr):
+    with _stdout_lock, contextlib.redirect_stdout(sys.stderr):
         return job, _unpacked_context(packed).cells(job)

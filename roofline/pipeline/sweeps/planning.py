@@ -24,7 +24,7 @@ from roofline.errors import HardwareError, InputError, ModelError, argument, did
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.machines import Hardware, hardware_for, predictor_of, threads_on
-from roofline.pipeline.sweeps.jobs import Context, Design, Job, Machine, shipped_for
+from roofline.pipeline.sweeps.jobs import Context, Design, Job, Machine, files_of_designs
 from roofline.run import RunOptions, each_of, machine_name
 
 _OF_CAPTURES = ("batch", "seq", "dtype", "layout")
@@ -142,7 +142,7 @@ def plan_of(
             machines=machines,
             options=options,
             inputs=inputs,
-            shipped=shipped_for(each.model for each in designed),
+            shipped=files_of_designs(each.model for each in designed),
         ),
         hardware=profiles,
         notes=notes,
@@ -317,7 +317,7 @@ def _machines(
 Clock = Callable[[], float]
 
 
-def probed(plan: Plan, clock: Clock = time.perf_counter) -> tuple[float, ...]:
+def probe_job_times(plan: Plan, clock: Clock = time.perf_counter) -> tuple[float, ...]:
     """The seconds that a job of each design takes: the first, the middle and the last one.
 
     The slower half of what was timed counts; the very first job loads libraries, and counts only

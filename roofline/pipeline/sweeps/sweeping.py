@@ -23,9 +23,9 @@ from roofline.machine import catalog
 from roofline.machine.hardware import Bandwidth, HardwareProfile, MemoryLevel, Provenance
 from roofline.pipeline.analyses import memory_peak
 from roofline.pipeline.runs import CapturedPass
+from roofline.pipeline.sweeps.execution import ExecutionTarget, run_jobs, workload_text
 from roofline.pipeline.sweeps.jobs import Job, inputs_text, notes_on_inputs, one_thread
-from roofline.pipeline.sweeps.planning import Plan, plan_of, probed
-from roofline.pipeline.sweeps.where import Where, length_text, run_jobs
+from roofline.pipeline.sweeps.planning import Plan, plan_of, probe_job_times
 from roofline.placement import Roof, arithmetic_dtype, classic_model_note, other_device_note, place
 from roofline.run import Device, Run, RunOptions, SweepKeywords, takes
 
@@ -261,7 +261,7 @@ def sweep(
         MeasurementError: a design that ends every process that captures it.
     """
     grid = grid_of(axes)
-    where = Where.of(executor, jobs, grid=grid)
+    target = ExecutionTarget.of(executor, jobs, grid=grid)
     plan = plan_of(
         designs,
         grid,
@@ -272,12 +272,12 @@ def sweep(
         options=RunOptions.of(inputs, **{**run, "hardware": None}),
         progress=progress,
     )
-    return carry_out(plan, where, ask=ask, progress=progress)
+    return carry_out(plan, target, ask=ask, progress=progress)
 
 
 def carry_out(
     plan: Plan,
-    where: Where,
+    target: ExecutionTarget,
     *,
     ask: Say | None = None,
     progress: Progress | None = None,
@@ -286,13 +286,13 @@ def carry_out(
     if plan.balances:
         return balance_sweep(plan)
     with one_thread():
-        plan = plan if plan.job_s else replace(plan, job_s=probed(plan))
-        long = length_text(plan, where)
+        plan = plan if plan.job_s else replace(plan, job_s=probe_job_times(plan))
+        long = workload_text(plan, target)
         if ask and long:
             ask(long)
         total = plan.job_count
         cells: dict[Job, Sequence[Cell]] = {}
-        for job, found in run_jobs(plan, where.settled(plan.job_mean_s * total)):
+        for job, found in run_jobs(plan, target.resolved(plan.job_mean_s * total)):
             cells[job] = found
             if progress:
                 progress(len(cells) / total, f"{len(cells)} of {total} captures")

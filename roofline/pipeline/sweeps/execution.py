@@ -49,7 +49,7 @@ _MOST_DEATHS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
+class ExecutionTarget:
     """Where a sweep runs: `kind` is ``local``, ``processes``, ``dask:``, ``given``, or ``""``: as
     it pays. ``count`` is how many processes; ``address`` that of a Dask scheduler."""
 
@@ -59,7 +59,9 @@ class Where:
     executor: Executor | None = None
 
     @staticmethod
-    def of(executor: str | Executor | None, jobs: int | None, *, grid: Grid | None = None) -> Where:
+    def of(
+        executor: str | Executor | None, jobs: int | None, *, grid: Grid | None = None
+    ) -> ExecutionTarget:
         """What a user means for a sweep over a grid."""
         if grid and is_over_balance(grid):
             for name, each in {"executor": executor, "jobs": jobs}.items():
@@ -73,13 +75,13 @@ class Where:
         match executor:
             case None:
                 kind = "" if jobs is None else LOCAL if jobs == 1 else PROCESSES
-                return Where(kind=kind, count=count)
+                return ExecutionTarget(kind=kind, count=count)
             case "processes":
-                return Where(kind=PROCESSES, count=count)
+                return ExecutionTarget(kind=PROCESSES, count=count)
             case "local":
-                found = Where(kind=LOCAL)
+                found = ExecutionTarget(kind=LOCAL)
             case str() if executor.startswith(DASK):
-                found = Where(kind=DASK, address=executor.removeprefix(DASK))
+                found = ExecutionTarget(kind=DASK, address=executor.removeprefix(DASK))
             case str():
                 raise InputError(
                     f"{argument('executor', executor)}: there are {LOCAL}, {PROCESSES} and"
@@ -87,7 +89,7 @@ class Where:
                     f"{did_you_mean(executor, (LOCAL, PROCESSES, DASK))}"
                 )
             case _ if callable(getattr(executor, "submit", None)):
-                found = Where(kind="given", executor=executor)
+                found = ExecutionTarget(kind="given", executor=executor)
             case _:
                 raise InputError(
                     f"executor: expected {LOCAL}, {PROCESSES}, {DASK}ADDRESS or a"
@@ -100,7 +102,7 @@ class Where:
             )
         return found
 
-    def settled(self, work_s: float) -> Where:
+    def resolved(self, work_s: float) -> ExecutionTarget:
         """Here, if that is sooner than starting processes; else as it is."""
         if self.kind:
             return self
@@ -108,11 +110,11 @@ class Where:
         return replace(self, kind=PROCESSES if pays else LOCAL)
 
 
-def estimate_s(plan: Plan, where: Where) -> float | None:
+def estimate_s(plan: Plan, target: ExecutionTarget) -> float | None:
     """About how many seconds a sweep takes; None on executors whose width is not ours to know."""
     work_s = plan.job_mean_s * plan.job_count
-    settled = where.settled(work_s)
-    return {LOCAL: work_s, PROCESSES: _START_S + work_s / settled.count}.get(settled.kind)
+    resolved = target.resolved(work_s)
+    return {LOCAL: work_s, PROCESSES: _START_S + work_s / resolved.count}.get(resolved.kind)
 
 
 def needs_consent(plan: Plan, seconds: float | None) -> bool:
@@ -120,9 +122,9 @@ def needs_consent(plan: Plan, seconds: float | None) -> bool:
     return plan.design_points > MOST_POINTS or (seconds or 0.0) > MOST_S
 
 
-def length_text(plan: Plan, where: Where) -> str:
+def workload_text(plan: Plan, target: ExecutionTarget) -> str:
     """How much a sweep is whose user should be asked, and about how long; ``""`` of others."""
-    seconds = estimate_s(plan, where)
+    seconds = estimate_s(plan, target)
     if not needs_consent(plan, seconds):
         return ""
     takes = "" if seconds is None else f", and takes {duration_text(seconds)}"
@@ -141,15 +143,15 @@ def duration_text(seconds: float) -> str:
 
 # -- running ---------------------------------------------------------------------------------------
 
-Done = tuple[Job, list[Cell]]
+JobCells = tuple[Job, list[Cell]]
 
 
-def run_jobs(plan: Plan, where: Where) -> Iterator[Done]:
+def run_jobs(plan: Plan, target: ExecutionTarget) -> Iterator[JobCells]:
     """The cells of every job of a plan, as they are done.
 
     Jobs whose worker died run again, one by one, so that it is known who ends workers.
     """
-    if where.kind == LOCAL:
+    if target.kind == LOCAL:
         for job in plan.jobs():
             yield job, plan.context.cells(job)
         return
@@ -162,11 +164,11 @@ def run_jobs(plan: Plan, where: Where) -> Iterator[Done]:
             " executor='local'"
         ) from error
     try:
-        if where.executor is not None:
-            yield from _given(where.executor, packed, plan)
+        if target.executor is not None:
+            yield from _run_in_executor(target.executor, packed, plan)
         else:
-            with _joblib_backend(where, packed):
-                yield from _resent(packed, plan)
+            with _joblib_backend(target, packed):
+                yield from _run_with_retries(packed, plan)
     except RooflineError:
         raise
     except Exception as error:
@@ -176,7 +178,7 @@ def run_jobs(plan: Plan, where: Where) -> Iterator[Done]:
         ) from error
 
 
-def _given(executor: Executor, packed: bytes, plan: Plan) -> Iterator[Done]:
+def _run_in_executor(executor: Executor, packed: bytes, plan: Plan) -> Iterator[JobCells]:
     """Runs jobs in an executor of the user's: mpi4py's, threads, anything of that interface."""
     chunk = max(1, min(500, plan.job_count // 64))
     try:
@@ -191,7 +193,7 @@ def _given(executor: Executor, packed: bytes, plan: Plan) -> Iterator[Done]:
         ) from None
 
 
-def _resent(packed: bytes, plan: Plan) -> Iterator[Done]:
+def _run_with_retries(packed: bytes, plan: Plan) -> Iterator[JobCells]:
     """Runs jobs in joblib's current backend, again where workers died."""
     from joblib import Parallel, delayed
 
@@ -236,16 +238,16 @@ def _deaths_of_workers() -> tuple[type[BaseException], ...]:
 
 
 @contextlib.contextmanager
-def _joblib_backend(where: Where, packed: bytes) -> Generator[None]:
+def _joblib_backend(target: ExecutionTarget, packed: bytes) -> Generator[None]:
     """Within it joblib runs in processes of this machine, or on the workers of a Dask scheduler."""
     from joblib import parallel_config
 
-    if where.kind == PROCESSES:
+    if target.kind == PROCESSES:
         # Not fewer than two: joblib would run a single one in this process, which it may end.
-        with parallel_config("loky", n_jobs=max(2, where.count)):
+        with parallel_config("loky", n_jobs=max(2, target.count)):
             yield
         return
-    name = argument("executor", f"{DASK}{where.address}")
+    name = argument("executor", f"{DASK}{target.address}")
     try:
         from distributed import Client
     except ImportError as error:
@@ -253,10 +255,10 @@ def _joblib_backend(where: Where, packed: bytes) -> Generator[None]:
             f"{name}: distributed is not available ({error_text(error)}); install it:"
             " pip install 'roofline[dask]'"
         ) from None
-    if not where.address:
+    if not target.address:
         raise InputError(f"{name}: write the scheduler's address, as in {DASK}tcp://10.0.0.1:8786")
     try:
-        client: Any = Client(where.address, timeout=_PATIENCE_S, set_as_default=False)
+        client: Any = Client(target.address, timeout=_PATIENCE_S, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
         raise InputError(
             f"{name}: no Dask scheduler answers there ({error_text(error)}); check the address,"
@@ -265,7 +267,7 @@ def _joblib_backend(where: Where, packed: bytes) -> Generator[None]:
     try:
         if not client.nthreads():
             raise InputError(
-                f"{name}: the scheduler has no workers; start some: dask worker {where.address}"
+                f"{name}: the scheduler has no workers; start some: dask worker {target.address}"
             )
         with parallel_config("dask", client=client, scatter=[packed]):
             yield
