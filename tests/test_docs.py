@@ -53,8 +53,15 @@ def test_every_picture_is_shown() -> None:
     assert [each for each in pictures if each not in text] == []
 
 
-def test_the_architecture_is_one_short_page() -> None:
-    assert (ROOT / "docs" / "architecture.md").stat().st_size <= 6000
+def test_the_architecture_is_one_short_page_whose_names_exist() -> None:
+    page = ROOT / "docs" / "architecture.md"
+    assert page.stat().st_size <= 6000
+    text = page.read_text(encoding="utf-8")
+    files = set(re.findall(r"`((?!tests/|benchmarks/)[\w/]+/[\w*]+\.py)`", text))
+    assert [each for each in sorted(files) if not (ROOT / "roofline" / each).exists()] == []
+    code = "".join(each.read_text("utf-8") for each in (ROOT / "roofline").rglob("*.py"))
+    types = set(re.findall(r"`([A-Z]\w+)`", text))
+    assert [each for each in sorted(types) if f"class {each}" not in code] == []
 
 
 @pytest.mark.parametrize(
