@@ -337,10 +337,7 @@ class _Fusion:
         ]
 
     def _are_linked(self, a: _Kernel, b: _Kernel, index: int) -> bool:
-        """True if one of two kernels reads from the other, except through `index`.
-
-        They were not joined at that read, for a reason that still holds.
-        """
+        """True if one of two kernels reads from the other, except through `index`."""
         return any(
             member != index and self._read_from(other, member)
             for one, other in ((a, b), (b, a))
@@ -348,9 +345,8 @@ class _Fusion:
         )
 
     def _would_cycle(self, members: Sequence[int]) -> bool:
-        """True if operators outside `members` depend on some of them and feed others.
-
-        The search stops at `_SEARCH_LIMIT` kernels and then assumes a cycle.
+        """True if outside operators depend on `members` and feed them, or at `_SEARCH_LIMIT`
+        kernels.
         """
         inside, after = frozenset(members), self._flow.after
         latest = max(inside)

@@ -191,8 +191,7 @@ def _stamped(
     *,
     only_others: bool = False,
 ) -> list[tuple[int, int]]:
-    """Return the pieces with `most` bytes from `first` to `last` stamped, earlier stamps in
-    `found`.
+    """Return the pieces with `most` bytes of a range stamped, earlier stamps in `found`.
 
     `only_others` skips bytes that this operator has already touched.
     """

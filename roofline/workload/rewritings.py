@@ -217,10 +217,7 @@ def _is_dense(spec: TensorSpec, dense: Views) -> bool:
 
 
 def _returned(records: Sequence[OperatorRecord]) -> dict[int, int]:
-    """Bytes of the smallest final view of each storage.
-
-    It may be all that the pass returns of it.
-    """
+    """Bytes of the smallest final view of each storage, possibly all that the pass returns."""
     used: set[int] = set()
     found: dict[int, int] = {}
     for record in reversed(records):

@@ -65,8 +65,7 @@ def causal_band(queries: int, keys: int, *, ends_together: bool = False) -> Band
 
 
 def window_band(queries: int, keys: int, left: int | None, right: int | None) -> Band:
-    """Return a sliding window: `left` keys before a query's own, `right` after it (None or -1:
-    all).
+    """Return a sliding window of `left` keys before a query and `right` after it (None or -1: all).
 
     Queries and keys end together.
     """

@@ -161,10 +161,7 @@ Range = tuple[int, int]
 
 
 def _reach(size: int, kernel: int, padding: int, windows: int) -> tuple[Range, Range, Range] | None:
-    """First and last of windows, taps and places of the padded image that meet any of its data.
-
-    None if nothing does.
-    """
+    """First and last windows, taps and places of the padded image that meet its data, or None."""
     last = padding + size - 1
     of_windows = max(0, padding - kernel + 1), min(windows - 1, last)
     of_taps = max(0, padding - windows + 1), min(kernel - 1, last)

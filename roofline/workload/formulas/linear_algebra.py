@@ -148,8 +148,8 @@ def reflectors(rows: int, columns: int) -> Loops:
 def orthogonal(rows: int, columns: int, count: int) -> Loops:
     """First columns of the product of `count` reflectors, from the last reflector to the first.
 
-    A reflector multiplies the columns after its own; its own column takes a scale per element, and
-    a difference from 1.
+    A reflector multiplies later columns; its own takes a scale per element, and a difference from
+    1.
     """
     loops = Loops()
     for j in range(min(count, rows - 1)):

@@ -152,10 +152,7 @@ def batch_norm_backward(
     training: bool,
     scale: str = "save_var",
 ) -> Flop:
-    """Count gradients per channel of the batch; outside training the statistics are constants.
-
-    `scale` is the operator's name for 1 / sqrt(variance + epsilon) from the forward pass.
-    """
+    """Count gradients per channel; `scale` names the kept 1 / sqrt(variance + epsilon)."""
     for_input, for_weight, for_bias = mask
     elements, channels = input.elements, input.shape[1]
     products = for_weight or (for_input and training)

@@ -246,10 +246,7 @@ Operands = Tensor | Tensors
 
 
 def _quantized(whole: Layers, is_half: bool = False) -> Flop:
-    """Count float layers, with operands of each product quantized first (unless half precision).
-
-    Weights that every step reads again are narrow.
-    """
+    """Count float layers with quantized operands (unless half precision) and narrow weights."""
     count = whole.forward()
     multiplied = whole.vectors * whole.directions * sum(whole.input_lengths) + whole.cells
     narrow = whole.repeated_weights * (2 if is_half else 1)

@@ -346,10 +346,7 @@ def describe_layers(
     batch_first: bool = False,
     **_: Any,
 ) -> Layers:
-    """Layers of a dense ``input``, or of packed ``data`` with a batch size per step.
-
-    Without ``params`` there are no projections.
-    """
+    """Layers of a dense ``input`` or of packed ``data``; projections need ``params``."""
     given = input if input is not None else data
     state = hx if isinstance(hx, Tensor) else hx[0]
     assert given is not None

@@ -107,10 +107,7 @@ def _antialiased(
 
 
 def _antialiased_backward(reach: int, grad_output: Tensor, output: Tensor, **given: Any) -> Flop:
-    """Count the forward products in reverse, along columns and then along rows.
-
-    A line has as many products, but sums for as many inputs as it had outputs.
-    """
+    """Count the forward products in reverse, with sums for inputs instead of outputs."""
     planes = math.prod(output.shape[:-2])
     (height, width), (rows, columns) = output.shape[-2:], grad_output.shape[-2:]
     fewer = planes * (height * (width - columns) + columns * (height - rows))
@@ -180,7 +177,7 @@ def _scattered(
 ) -> Flop:
     """Count a product per neighbor (none for a single one), and additions where gradients meet.
 
-    The minimum omits neighbors along a dimension that keeps its size: torch copies there.
+    Minimum: torch copies along a dimension that keeps its size.
     """
     names = ("scales_d", "scales_h", "scales_w")[5 - len(grad_output.shape) :]
     dimensions = len(names)
