@@ -39,6 +39,8 @@ toc_object_entries = False
 
 html_theme = "furo"
 html_title = f"roofline {release}"
+html_static_path = ["static"]
+html_css_files = ["pages.css"]
 html_copy_source = False
 html_show_sourcelink = False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
+import json
 import re
 import typing
 from collections.abc import Iterable, Sequence
@@ -108,7 +109,8 @@ def keys() -> str:
     """Return the keys of every kind of file, and those of the tables in them."""
     parts: list[str] = []
     shared: dict[str, type] = {}
-    for cls in sorted(kinds(), key=lambda each: each.kind):
+    results = sorted(kinds(), key=lambda each: each.kind)
+    for cls in results:
         shared |= tables_in(cls)
         parts += [
             f"### {cls.kind[0].upper()}{cls.kind[1:]}",
@@ -120,6 +122,8 @@ def keys() -> str:
             parts.append(f"CSV columns: {names}.")
     parts.append("## Tables in files")
     for name, cls in sorted(shared.items()):
+        if cls in results:
+            continue
         parts += [f"### {name}", keys_of(cls)]
     return "\n\n".join(each for each in parts if each)
 
@@ -186,7 +190,10 @@ def type_text(hint: typing.Any) -> str:
 
 
 def default_text(field: dataclasses.Field[typing.Any]) -> str:
-    """Return the default of a key; nothing where it must be there."""
-    if field.default is not dataclasses.MISSING:
-        return f"`{field.default!r}`" if len(repr(field.default)) < 30 else "yes"
-    return "" if field.default_factory is dataclasses.MISSING else "empty"
+    """Return the default of a key as JSON; nothing where it must be there."""
+    if field.default is dataclasses.MISSING:
+        return "" if field.default_factory is dataclasses.MISSING else "empty"
+    value = getattr(field.default, "value", field.default)
+    if not isinstance(value, bool | int | float | str | tuple | None):
+        return "a table"
+    return f"`{json.dumps(value)}`"
