@@ -63,6 +63,13 @@ _ALONE = "measured alone"
 """Source of a prediction that is not learned (`roofline.latency.prediction`)."""
 
 
+_SOURCES = {
+    "calibrated": "from calibration data",
+    _ALONE: "timed alone",
+    BOUND_ONLY: "minimum time only",
+}
+
+
 def headline(analysis: Analysis) -> str:
     """Return the verdict: subject, measured, predicted and minimum time, limiter with its share."""
     subject, totals = printable(analysis.model), analysis.totals
@@ -82,12 +89,13 @@ def headline(analysis: Analysis) -> str:
     if analysis.hardware.knows_only_dram:
         # Caches, missing in the profile, can make a run faster.
         source += f", all operands from {printable(analysis.hardware.memory[0].name)}"
-    minimum = f"minimum {format_s(totals.eager_min_time_s)}"
+    minimum, limits = f"minimum {format_s(totals.eager_min_time_s)}", list(_limits(analysis))
     if not times:
-        minimum += f" per {pass_noun(analysis.run)}"
-    else:
-        subject = headline_subject(analysis)
-    return f"{subject}: {', '.join([*times, f'{minimum} ({source})', *_limits(analysis)])}"
+        minimum += f" per {pass_noun(analysis.run)} ({source})"
+        return f"{subject}: {', '.join([minimum, *limits])}"
+    # Limits are those of the minimum time, not of the measured or predicted one.
+    times.append(f"{minimum} ({'; '.join([source, *limits])})")
+    return f"{headline_subject(analysis)}: {', '.join(times)}"
 
 
 def _times_of_pass(analysis: Analysis) -> Iterable[str]:
@@ -294,7 +302,7 @@ def _sources(rows: list[OperatorRow]) -> str:
             shown = ", ".join(name for name, _ in names.most_common(_NAMED))
             more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
             which = f" ({shown}{more})"
-        parts.append(f"{counts[word]:,} {word}{which}")
+        parts.append(f"{counts[word]:,} {_SOURCES.get(word, word)}{which}")
     return " · ".join(parts)
 
 

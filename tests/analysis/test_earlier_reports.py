@@ -38,7 +38,7 @@ def test_the_headline_has_bound_prediction_and_measurement() -> None:
     said = measured_before().summary
     assert said.startswith(
         "resnet-like: measured 28.3 ms earlier, predicted 27 ms (80 % interval 24–31 ms),"
-        " minimum 17.6 ms (eager), "
+        " minimum 17.6 ms (eager; "
     )
 
 
@@ -75,7 +75,7 @@ def test_another_name_is_said_and_cannot_break_the_page() -> None:
 def test_without_a_prediction_and_without_a_bound() -> None:
     alone = replace(small(), earlier=EARLIER)
     assert alone.report().headline.startswith(
-        "small: measured 28.3 ms earlier, minimum 157 ns (eager, all operands from DRAM), "
+        "small: measured 28.3 ms earlier, minimum 157 ns (eager, all operands from DRAM; "
     )
     bare = replace(measured_before(), hardware=bare_profile())
     bare = replace(bare, totals=replace(bare.totals, eager_min_time_s=None))

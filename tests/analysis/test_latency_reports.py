@@ -125,11 +125,11 @@ def test_the_headline_says_what_is_expected_then_what_is_possible() -> None:
     analysis = replace(small(), prediction=PREDICTION)
     assert analysis.report().headline == (
         "small: predicted 27 ms (80 % interval 24–31 ms), minimum 157 ns (eager, all operands"
-        " from DRAM), memory-bound (DRAM) for 100 %"
+        " from DRAM; memory-bound (DRAM) for 100 %)"
     )
     said = replace(resnet(), prediction=PREDICTION).report().headline
     assert said.startswith(
-        "resnet-like: predicted 27 ms (80 % interval 24–31 ms), minimum 17.6 ms (eager), "
+        "resnet-like: predicted 27 ms (80 % interval 24–31 ms), minimum 17.6 ms (eager; "
     )
 
 
@@ -137,7 +137,7 @@ def test_the_headline_says_what_it_took_first() -> None:
     said = full().report().headline
     assert said.startswith(
         "resnet-like: measured 28.3 ms (median of 5 passes, IQR 200 µs), predicted 27 ms (80 %"
-        " interval 24–31 ms), minimum 17.6 ms (eager), "
+        " interval 24–31 ms), minimum 17.6 ms (eager; "
     )
     alone = replace(small(), measurement=replace(MEASUREMENT, end_to_end=Sample(times_s=(0.5,))))
     assert alone.report().headline.startswith("small: measured 500 ms (one pass), minimum 157 ns")
@@ -274,7 +274,7 @@ def test_without_every_prediction_rows_are_sorted_by_bounds() -> None:
     assert column(grid, "Share") == ["94.9 %", "5.1 %", "100 %"]
     assert (
         facts_of(analysis.report(DETAILS))["Prediction sources"]
-        == "1 calibrated · 1 bound only (addmm)"
+        == "1 from calibration data · 1 minimum time only (addmm)"
     )
     assert "Predicted" not in facts_of(report)
 
@@ -289,7 +289,7 @@ def test_sources_are_counted_and_the_doubtful_ones_named() -> None:
     )
     said = facts_of(replace(analysis, operators=rows).report(DETAILS))["Prediction sources"]
     at_work = len(working(rows))
-    assert said == f"{at_work - 2} calibrated · 2 extrapolated (cat, mean)"
+    assert said == f"{at_work - 2} from calibration data · 2 extrapolated (cat, mean)"
 
 
 @pytest.mark.parametrize("by", ["module", "type", "phase"])

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from roofline.analysis import Analysis, Finding
+from roofline.core.blocks import KeyValueBlock, View
 from roofline.design.advice.subject import Alternative, Operator, Proposal, Swap
 from roofline.design.advice.whole_model import (
     Outcome,
@@ -198,7 +199,10 @@ def test_an_analysis_with_findings_shows_them() -> None:
         analysed(small(), 1, 3, 16, 16, profile=dram_profile()), dram_profile()
     )
     assert [each.rule for each in analysis.findings] == ["foldable batch norm"]
-    titles = [getattr(block, "title", "") for block in analysis.report().blocks]
+    facts, *_ = analysis.report().blocks
+    assert isinstance(facts, KeyValueBlock)
+    assert dict(facts.lines)["Savings"].startswith("foldable batch norm ")
+    titles = [getattr(block, "title", "") for block in analysis.report(View(verbose=True)).blocks]
     assert "Possible savings" in titles
 
 

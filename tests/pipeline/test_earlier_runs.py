@@ -223,7 +223,7 @@ def test_minimum_times_beside_a_measurement_hold_at_its_clock(machine: HardwareP
     assert compute_s(assembled(4.279e9)) == pytest.approx(1.1 * compute_s(assembled(None)))
     note = (
         "cores ran at 4.28 GHz, ceilings were measured at 3.89 GHz:"
-        " ceilings that follow the clock are scaled up to it"
+        " clock-bound ceilings are scaled up"
     )
     assert note in assembled(4.279e9).warnings
     assert note not in assembled(3.9e9).warnings
