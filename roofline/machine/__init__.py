@@ -1,1 +1,1 @@
-"""What a host can do: its profile, and the kernels and benchmarks that measure it."""
+"""Hardware: profiles, and the kernels and benchmarks that measure them."""

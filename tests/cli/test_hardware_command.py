@@ -42,7 +42,7 @@ def test_diff_takes_files_and_tells_two_of_one_name_apart(
     path.write_text(half, encoding="utf-8")
     assert run(["hardware", "diff", "v100", str(path)]) == 0
     first_line = capsys.readouterr().out.splitlines()[0]
-    assert first_line == "v100 (2) over v100 (1): float32 peak 1×, memory bandwidth 0.5×"
+    assert first_line == "v100 (2) / v100 (1): float32 peak 1×, memory bandwidth 0.5×"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_device_is_analysed_as_a_whole_and_the_reader_is_told_whose_operators_
     assert run(["analyze", "squeezenet1_1", "--hardware", "h100", "--device", "cpu"]) == 0
     assert "the operators are those that torch calls on a CPU" in capsys.readouterr().out
     refused = error_of(capsys, "analyze", "squeezenet1_1", "--hardware", "h100", "--threads", "4")
-    assert "--threads 4 does not fit 'h100': a cuda device computes as a whole" in refused
+    assert "--threads 4 has no effect on 'h100', a cuda device" in refused
 
 
 def test_list_and_show_speak_of_no_threads_of_a_device(

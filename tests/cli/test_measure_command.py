@@ -407,9 +407,9 @@ def second(folder: Path) -> Generator[subprocess.Popen[str]]:
         assert process.stderr is not None
         said = process.stderr.readline()
         assert said.startswith(
-            f"roofline: another roofline measurement is running (process {os.getpid()}, since "
+            f"roofline: waiting for another roofline measurement (process {os.getpid()}, since "
         )
-        assert said.endswith("; waiting for it\n")
+        assert said.endswith(")\n")
         assert not host_file().exists()
         try:
             yield process
@@ -461,7 +461,7 @@ def test_a_full_disk_loses_neither_the_table_nor_the_files(
     assert run(["measure", "-o", str(tmp_path / "mine.toml")]) == 2
     captured = capsys.readouterr()
     assert "Compute ceilings" in captured.out
-    assert "could not be kept: host.toml: cannot be written: No space left" in captured.err
+    assert "cannot save the profile: host.toml: cannot be written: No space left" in captured.err
     assert (tmp_path / "mine.toml").exists()
 
 

@@ -47,7 +47,7 @@ def test_steal_throttling_and_load_are_said() -> None:
     steal, quota, load = disturbances(reading(1.0, 3, 4.0), after, elapsed_s=10, cpus=2)
     assert "1.50 s" in steal
     assert "7 scheduler periods" in quota
-    assert "2.00 s of waiting" in quota
+    assert "2.00 s waiting" in quota
     assert "4.0 tasks" in load
 
 
@@ -84,7 +84,7 @@ def test_others_on_the_watched_cpus_are_what_this_process_did_not_take(tree: Tre
     elapsed_s = 150 * TICK_S
     assert competition(before, after, elapsed_s=elapsed_s) == pytest.approx(60 / 300)
     (said,) = disturbances(before, after, elapsed_s=elapsed_s, cpus=2)
-    assert said.startswith("competitors: other processes took 20.0 % of the time of the 2 CPUs")
+    assert said.startswith("contention: other processes used 20.0 % of 2 CPUs")
 
 
 @pytest.mark.parametrize(

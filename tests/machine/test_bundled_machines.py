@@ -636,7 +636,7 @@ def test_a_device_computes_as_a_whole() -> None:
     profile = machine("h100")
     assert not profile.has_threads
     assert profile.check_threads(1) == 1
-    with pytest.raises(HardwareError, match="a cuda device computes as a whole; leave threads"):
+    with pytest.raises(HardwareError, match="a cuda device; leave threads"):
         profile.check_threads(4)
     assert machine("epyc-9654").check_threads(4) == 4
 

@@ -191,15 +191,15 @@ def test_true_reports_are_confirmed(name: str) -> None:
     [
         (
             *(3, 384 * MIB, 32 * MIB, 36 * MIB, 32 * MIB),
-            "L3: the operating system reports 384 MiB, but the latency curve steps between 29 and"
-            " 35 MiB; the upper edge is taken",
+            "L3: reported size 384 MiB, but latency curve: step between 29 and"
+            " 35 MiB; upper edge used",
         ),
-        (3, 16 * MIB, 32 * MIB, 36 * MIB, 32 * MIB, "L3: the operating system reports 16 MiB"),
+        (3, 16 * MIB, 32 * MIB, 36 * MIB, 32 * MIB, "L3: reported size 16 MiB"),
         # A core's own cache has no neighbours, but another thread of the core may hold half.
-        (2, 3 * MIB, MIB, 1.2 * MIB, 1.2 * MIB, "L2: the operating system reports 3 MiB"),
-        (2, 2 * MIB, 2 * MIB, 2 * MIB, 1.2 * MIB, "neighbours on the host may hold the rest"),
+        (2, 3 * MIB, MIB, 1.2 * MIB, 1.2 * MIB, "L2: reported size 3 MiB"),
+        (2, 2 * MIB, 2 * MIB, 2 * MIB, 1.2 * MIB, "other guests may use the rest"),
         # The larger size stands for bounds, the smaller for working sets.
-        (3, 64 * MIB, 64 * MIB, 64 * MIB, 32 * MIB, "neighbours on the host may hold the rest"),
+        (3, 64 * MIB, 64 * MIB, 64 * MIB, 32 * MIB, "other guests may use the rest"),
     ],
 )
 def test_a_size_that_the_curve_does_not_confirm(
@@ -233,10 +233,10 @@ def test_without_a_report_all_levels_come_from_the_curve() -> None:
     for each, true in zip(hierarchy.levels, (48 * KIB, MIB, 32 * MIB), strict=True):
         assert each.held_bytes <= true <= each.capacity_bytes <= 1.2 * true
     assert hierarchy.conditions[0] == (
-        "L1: not reported by the operating system; the latency curve steps between 44 and 52 KiB;"
-        " presumed private to each core"
+        "L1: size not reported; latency curve: step between 44 and 52 KiB;"
+        " assumed private to each core"
     )
-    assert hierarchy.conditions[2].endswith("presumed shared by all cores")
+    assert hierarchy.conditions[2].endswith("assumed shared by all cores")
 
 
 def test_a_level_that_is_not_reported_is_added() -> None:
@@ -257,8 +257,7 @@ def test_a_reported_level_without_a_step_stays_and_is_marked() -> None:
     assert last.provenance.source == "datasheet"
     assert last.latency is None
     assert hierarchy.conditions == (
-        "L3: 24 MiB as reported by the operating system is not confirmed: the latency curve shows"
-        " no step for it",
+        "L3: reported size of 24 MiB not confirmed: the latency curve has no step for it",
     )
 
 
@@ -267,8 +266,7 @@ def test_a_curve_that_had_to_end_early_confirms_less() -> None:
     assert [each.capacity_bytes for each in hierarchy.levels] == [48 * KIB, MIB, 32 * MIB]
     assert hierarchy.memory_latency is None
     assert hierarchy.conditions == (
-        "L3: 32 MiB as reported by the operating system is not confirmed: the latency curve ends"
-        " at 24 MiB",
+        "L3: reported size of 32 MiB not confirmed: the latency curve ends at 24 MiB",
     )
 
 
@@ -283,12 +281,12 @@ def test_what_is_faster_than_any_memory_is_a_cache_however_large() -> None:
     assert sizes_of(hierarchy)[2] == ("L3", 64 * MIB, "shared")
     assert hierarchy.memory_latency is None
     assert hierarchy.conditions == (
-        "L3: the operating system reports 16 MiB, but working sets of 64 MiB are still served in"
-        " 15.0 ns, as no memory does; 64 MiB is taken: the least that it holds",
+        "L3: reported as 16 MiB, but working sets of 64 MiB take 15.0 ns per load, less"
+        " than any memory; assumed size: 64 MiB, its lower limit",
     )
     hierarchy = found(machine=machine, largest_bytes=64 * MIB)
     assert sizes_of(hierarchy)[2] == ("L3", 64 * MIB, "shared")
-    assert "L3: not reported by the operating system, but" in hierarchy.conditions[2]
+    assert "L3: size not reported, but" in hierarchy.conditions[2]
     assert hierarchy.memory_latency is None
 
 
@@ -308,7 +306,7 @@ def test_translation_buffers_that_miss_in_memory_confirm_no_cache(
     assert 32 * MIB <= last.capacity_bytes <= 36 * MIB
     assert last.held_bytes <= 35 * MIB
     (condition,) = hierarchy.conditions
-    assert condition.startswith("L3: the operating system reports 256 MiB, but")
+    assert condition.startswith("L3: reported size 256 MiB, but")
     assert "29 and 35 MiB" in condition
 
 
@@ -336,8 +334,8 @@ def test_a_step_between_neighbouring_reported_levels_renumbers_none() -> None:
         ("L3", 64 * MIB, "shared"),
     ]
     (condition,) = hierarchy.conditions
-    assert condition.startswith("a step of the latency curve between ")
-    assert condition.endswith("is left out: the operating system reports no level there before L3")
+    assert condition.startswith("step of the latency curve between ")
+    assert condition.endswith("ignored: no level before L3 is reported")
 
 
 def test_instances_of_different_sizes_keep_their_proportion() -> None:
@@ -365,7 +363,7 @@ def test_levels_run_from_the_smallest_to_the_largest() -> None:
     caches = ((1, 128 * KIB, 1), (2, 12 * MIB, 4), (3, 8 * MIB, 8))
     odd = find_levels(None, reported_topology(caches))
     assert [each.name for each in odd.levels] == ["L1", "L2"]
-    assert odd.conditions == ("L3 of 8 MiB is left out: it is no larger than L2",)
+    assert odd.conditions == ("L3 of 8 MiB ignored: not larger than L2",)
 
 
 def test_nothing_known_and_nothing_measured() -> None:

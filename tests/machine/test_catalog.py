@@ -58,11 +58,11 @@ def test_the_same_host_says_nothing() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"cpu_model": "Imagined 9001"}, "'Imagined 9000' became 'Imagined 9001'"),
-        ({"available_cpus": 2}, "available CPUs 4 became 2"),
-        ({"instruction_sets": ("avx2",)}, "instruction sets fma are gone"),
-        ({"instruction_sets": ("amx", "avx2", "fma")}, "instruction sets amx are new"),
-        ({"architecture": "aarch64"}, "architecture x86_64 became aarch64"),
+        ({"cpu_model": "Imagined 9001"}, "'Imagined 9000' → 'Imagined 9001'"),
+        ({"available_cpus": 2}, "available CPUs 4 → 2"),
+        ({"instruction_sets": ("avx2",)}, "instruction sets removed: fma"),
+        ({"instruction_sets": ("amx", "avx2", "fma")}, "instruction sets added: amx"),
+        ({"architecture": "aarch64"}, "architecture x86_64 → aarch64"),
     ],
 )
 def test_another_fingerprint_is_a_warning_that_names_the_command(

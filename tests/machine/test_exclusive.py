@@ -68,8 +68,8 @@ def test_the_second_says_so_and_waits_for_the_first(
     # Instead of waiting for the first to end, it is ended.
     (line,) = said_alone(tmp_path, sleep=lambda _: end(first))
     assert first.returncode == 0
-    assert line.startswith(f"another roofline measurement is running (process {first.pid}, since ")
-    assert line.endswith("; waiting for it")
+    assert line.startswith(f"waiting for another roofline measurement (process {first.pid}, since ")
+    assert line.endswith(")")
 
 
 def test_a_process_that_was_killed_leaves_no_lock(
@@ -99,13 +99,13 @@ def test_a_damaged_note_is_not_shown(
 ) -> None:
     lock_file(tmp_path).write_bytes(note.encode("latin-1"))
     said = said_alone(tmp_path, sleep=lambda _: end(first))
-    assert said == ["another roofline measurement is running; waiting for it"]
+    assert said == ["waiting for another roofline measurement"]
 
 
 def test_a_folder_that_cannot_be_written_is_said_and_no_obstacle(tmp_path: Path) -> None:
     (line,) = said_alone(tmp_path / "missing")
-    assert line.startswith("cannot make sure that no other roofline measurement is running: ")
-    assert "cannot be written (No such file or directory)" in line
+    assert line.startswith("cannot exclude other roofline measurements: ")
+    assert "is not writable (No such file or directory)" in line
 
 
 def test_a_link_that_others_put_there_is_not_followed(tmp_path: Path) -> None:
@@ -121,4 +121,4 @@ def test_a_system_without_such_locks_goes_on(
 ) -> None:
     monkeypatch.setitem(sys.modules, "fcntl", None)
     (line,) = said_alone(tmp_path)
-    assert "has no locks of that kind" in line
+    assert "has no file locks" in line

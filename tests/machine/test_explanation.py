@@ -87,27 +87,27 @@ def told(
 def test_all_of_this_host_is_said() -> None:
     said = told()
     assert "Fake(R) CPU 9000 @ 3.00GHz" in said["Cores"]
-    assert "on 1 thread and on 2 threads, pinned to CPU 0, 2" in said["Cores"]
-    assert "may use 8 of the host's 16 CPUs" in said["Cores"]
-    assert "2 SMT siblings are left out" in said["Cores"]
-    assert "4 efficiency cores are left out" in said["Cores"]
-    assert "2.5 CPUs' worth of time" in said["Cores"]
+    assert "on 1 and on 2 threads, pinned to CPU 0, 2" in said["Cores"]
+    assert "may use 8 of 16 CPUs" in said["Cores"]
+    assert "2 SMT siblings are not used" in said["Cores"]
+    assert "4 efficiency cores are not used" in said["Cores"]
+    assert "CPU quota of the container: 2.5 CPUs" in said["Cores"]
     assert "Measured: scalar, avx2." in said["Instruction sets"]
-    assert "No amx: the CPU lacks amx_tile" in said["Instruction sets"]
-    assert "Left out: avx512: It ends with an illegal" in said["Instruction sets"]
-    assert said["Instruction sets"].endswith("no kernel of ours is made of them: f16c, sse.")
-    assert "virtual machine" in said["Clock"]
+    assert "No amx: amx_tile missing" in said["Instruction sets"]
+    assert "Not measured: avx512: It ends with an illegal" in said["Instruction sets"]
+    assert said["Instruction sets"].endswith("Instruction sets without a kernel: f16c, sse.")
+    assert "Virtual machine" in said["Clock"]
     assert "Governor: ondemand (acpi-cpufreq)." in said["Clock"]
-    assert "up to 3.50 GHz" in said["Clock"]
+    assert "Reported maximum: 3.50 GHz" in said["Clock"]
     assert "Boost is off" in said["Clock"]
     assert "L1 48 KiB; L3 32 MiB, shared by 4 CPUs" in said["Caches"]
-    assert "Available: 3 GiB, of the 4 GiB that the container may use." in said["Memory"]
-    assert "over 256 MiB" in said["Memory"]
-    assert "small pages only" in said["Memory"]
+    assert "Available: 3 GiB of the container's limit of 4 GiB." in said["Memory"]
+    assert "working set: 256 MiB" in said["Memory"]
+    assert "Huge pages: never" in said["Memory"]
     assert "node 0 (8 GiB), node 1 (8 GiB)" in said["Memory"]
-    assert "write-allocate" in said["What is counted"]
-    assert "counters" in said["What cannot be known here"]
-    assert said["The profile"] == f"It is kept in {Path('folder/host.toml')}; there is none yet."
+    assert "write-allocate" in said["Counting"]
+    assert "counters" in said["Limits"]
+    assert said["Profile"] == f"Stored in {Path('folder/host.toml')}; none yet."
 
 
 def test_every_line_is_a_sentence_of_its_own() -> None:
@@ -127,13 +127,13 @@ BARE = replace(
 
 def test_what_is_unknown_is_said_and_no_number_is_made_up() -> None:
     said = told(BARE, KernelPlan(measured=()), threads=1, array_bytes=None)
-    assert "No kernel of ours can run here" in said["Instruction sets"]
-    assert "threads cannot be pinned on this system" in said["Cores"]
-    assert "does not say how fast" in said["Clock"]
-    assert "reports none" in said["Caches"]
-    assert "too little to measure DRAM" in said["Memory"]
-    assert "NUMA is not told here." in said["Memory"]
-    assert "virtual machine" not in said["Clock"]
+    assert "No own kernel can run here" in said["Instruction sets"]
+    assert "this system does not pin threads" in said["Cores"]
+    assert "maximum: unknown" in said["Clock"]
+    assert "None reported" in said["Caches"]
+    assert "Too little memory to measure DRAM" in said["Memory"]
+    assert "NUMA: unknown." in said["Memory"]
+    assert "Virtual machine" not in said["Clock"]
     for title in ("Clock", "Caches"):
         assert re.findall(r"\d", said[title]) == []
 
@@ -145,10 +145,10 @@ def test_what_the_last_measurement_noticed_is_told() -> None:
         threads=2,
         conditions=("steal: the hypervisor took 1 s",),
     )
-    said = told(last=last)["The profile"]
-    assert "the last one is of 2026-01-31, 2 threads." in said
-    assert "It noticed: Steal: the hypervisor took 1 s." in said
-    assert "noticed nothing" in told(last=replace(last, conditions=()))["The profile"]
+    said = told(last=last)["Profile"]
+    assert "last: 2026-01-31, 2 threads." in said
+    assert "Its conditions: Steal: the hypervisor took 1 s." in said
+    assert "No disturbance" in told(last=replace(last, conditions=()))["Profile"]
 
 
 def test_what_is_said_of_agreement_is_what_is_checked() -> None:

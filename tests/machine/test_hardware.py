@@ -43,11 +43,11 @@ LINK = Link(
 CURVE = LatencyCurve(size_bytes=(1024, 2048), latency_s=(1e-9, 2e-9), provenance=SOURCE)
 
 FALSE: dict[str, tuple[Callable[[HardwareProfile], object], str]] = {
-    "no name": (lambda it: replace(it, name=" "), "name must be a name on one line, got ' '"),
-    "lines": (lambda it: replace(it, name="a\nb"), "must be a name on one line"),
-    "no unit": (lambda it: replace(it.compute[0], unit=""), "unit must be a name"),
-    "no kernel": (lambda it: replace(it.compute[0], kernel=""), "kernel must be a name"),
-    "no level name": (lambda it: replace(it.memory[0], name=""), "name must be a name"),
+    "no name": (lambda it: replace(it, name=" "), "name must be a one-line name, got ' '"),
+    "lines": (lambda it: replace(it, name="a\nb"), "must be a one-line name"),
+    "no unit": (lambda it: replace(it.compute[0], unit=""), "unit must be a one-line name"),
+    "no kernel": (lambda it: replace(it.compute[0], kernel=""), "kernel must be a one-line name"),
+    "no level name": (lambda it: replace(it.memory[0], name=""), "name must be a one-line name"),
     "spread": (lambda it: replace(it.compute[0], spread=-0.1), "spread must be a finite number"),
     "bandwidth's spread": (
         lambda it: replace(it.memory[0].bandwidth[0], spread=math.inf),
@@ -59,16 +59,16 @@ FALSE: dict[str, tuple[Callable[[HardwareProfile], object], str]] = {
     "overhead without name": (lambda it: Overhead(name="", threads=1, time=TIME), "name must be"),
     "overhead twice": (
         lambda it: replace(it, overheads=(OVERHEAD, OVERHEAD)),
-        "overheads must differ, but 'call, 1 threads' is there twice",
+        "overheads must differ, but 'call, 1 threads' occurs twice",
     ),
     "overhead of more threads": (
         lambda it: replace(it, overheads=(replace(OVERHEAD, threads=3),)),
-        "overhead 'call' is for 3 threads, but the machine has 2",
+        "overhead 'call' has 3 threads, but the machine has 2",
     ),
     "link": (lambda it: replace(LINK, sustained_bytes_per_s=2e10), "must not exceed"),
     "link twice": (
         lambda it: replace(it, links=(LINK, LINK)),
-        "links must differ, but 'node 0 to node 1 read, 1 threads' is there twice",
+        "links must differ, but 'node 0 to node 1 read, 1 threads' occurs twice",
     ),
     "clock": (
         lambda it: Clock(peak_hz=1e9, median_hz=2e9, provenance=SOURCE),
@@ -80,39 +80,39 @@ FALSE: dict[str, tuple[Callable[[HardwareProfile], object], str]] = {
     ),
     "curve that turns back": (
         lambda it: replace(CURVE, size_bytes=(2048, 1024)),
-        "size_bytes must rise from entry to entry",
+        "size_bytes must be ascending",
     ),
     "curve with a gap": (
         lambda it: replace(CURVE, latency_s=(1e-9,)),
-        "as many entries, and at least one each, got 2 and 1",
+        "equal length, at least 1, got 2 and 1",
     ),
     "no bandwidth of the hardware": (
         lambda it: replace(
             it.memory[1], bandwidth=(replace(it.memory[1].bandwidth[0], kind="library"),)
         ),
-        "memory level 'DRAM' has no bandwidth of the hardware",
+        "memory level 'DRAM' has no hardware bandwidth",
     ),
     "twice": (
         lambda it: replace(it, compute=(*it.compute, it.compute[0])),
-        "compute ceilings must differ, but 'hardware float32 avx2 fma, 1 threads' is there twice",
+        "compute ceilings must differ, but 'hardware float32 avx2 fma, 1 threads' occurs twice",
     ),
     "bandwidth twice": (
         lambda it: replace(it.memory[0], bandwidth=(it.memory[0].bandwidth[0],) * 2),
-        "the bandwidths of 'L1' must differ, but 'hardware read, 1 threads' is there twice",
+        "bandwidths of 'L1' must differ, but 'hardware read, 1 threads' occurs twice",
     ),
     "farthest first": (
         lambda it: replace(it, memory=it.memory[::-1]),
-        r"nearest level to the farthest, but DRAM stands before L1 \(32 KiB per core\)",
+        r"nearest first, got DRAM before L1 \(32 KiB per core\)",
     ),
     "smaller farther away": (
         lambda it: replace(
             it, memory=(it.memory[0], replace(it.memory[0], name="L2", capacity_bytes=32767))
         ),
-        r"L1 \(32 KiB per core\) stands before L2",
+        r"L1 \(32 KiB per core\) before L2",
     ),
     "no reference": (
         lambda it: replace(it.compute[0].provenance, reference=""),
-        "reference must name a document or a method",
+        "reference must name a document or method",
     ),
     "clock of a ceiling": (
         lambda it: replace(it.compute[0], clock_hz=0.0),
@@ -122,14 +122,14 @@ FALSE: dict[str, tuple[Callable[[HardwareProfile], object], str]] = {
         lambda it: replace(it.memory[0].bandwidth[0], clock_hz=-1e9),
         "clock_hz must be greater than 0",
     ),
-    "no alias": (lambda it: replace(it, aliases=(" ",)), "alias must be a name on one line"),
+    "no alias": (lambda it: replace(it, aliases=(" ",)), "alias must be a one-line name"),
     "alias twice": (
         lambda it: replace(it, aliases=("a", "b", "a")),
-        "aliases must differ, but 'a' is there twice",
+        "aliases must differ, but 'a' occurs twice",
     ),
     "multiprocessors of a CPU": (
         lambda it: replace(it, multiprocessors=2),
-        "multiprocessors must be left out for device 'cpu'",
+        "multiprocessors must be omitted for device 'cpu'",
     ),
     "no multiprocessors": (
         lambda it: replace(it, multiprocessors=0),
@@ -195,5 +195,7 @@ def test_dates_may_lack_day_and_month(date: str) -> None:
     ],
 )
 def test_dates_that_are_none(date: str) -> None:
-    with pytest.raises(ValueError, match="date must be as in 2026-01-31, 2026-01 or 2026, got"):
+    with pytest.raises(
+        ValueError, match="date must be a date such as 2026-01-31, 2026-01 or 2026, got"
+    ):
         replace(MACHINE.compute[0].provenance, date=date)

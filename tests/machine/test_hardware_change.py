@@ -174,7 +174,7 @@ def test_what_changed_is_said_first_and_the_largest_first() -> None:
     for words in (
         "Old rich-2core · 6 days ago (2026-03-04) · effort default",
         "Versions torch 2.13.0 → 2.14.0 · llvmlite 0.50.0 → – · numpy – → 2",
-        "available CPUs 2 became 4",
+        "available CPUs 2 → 4",
         "float16 torch gemm on 1 and 2 threads",
         "new: steal: 3 %",
     ):
@@ -270,7 +270,7 @@ def test_files_have_every_figure_and_whether_it_changed(tmp_path: Path) -> None:
     assert read_result(tmp_path / "change.json") == change
     data = json.loads((tmp_path / "change.json").read_text(encoding="utf-8"))
     assert sum(each["changed"] is True for each in data["figures"]) == len(change.notable) == 2
-    assert data["host_difference"] == "available CPUs 2 became 4"
+    assert data["host_difference"] == "available CPUs 2 → 4"
     assert data["versions"]["torch"] == ["2.13.0", "2.14.0"]
     frame = change.to_frame()
     assert int(frame["changed"].sum()) == 2

@@ -148,7 +148,7 @@ def test_the_fastest_of_each_type_and_the_ridges_where_it_meets_dram() -> None:
 
 
 def test_the_hosts_are_compared_where_both_are_known() -> None:
-    assert difference().host_difference == "available CPUs 4 became 8"
+    assert difference().host_difference == "available CPUs 4 → 8"
     sheet = replace(large(), host=None)
     assert HardwareDifference(first=small(), second=sheet).host_difference is None
 
@@ -158,7 +158,7 @@ def test_the_report_says_it_in_the_order_it_is_asked() -> None:
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert lines[0] == "large / small: float32 peak 5×, memory bandwidth 4×"
     assert "small 2 threads · measured 3 days ago (2026-01-01)" in lines
-    assert "Hosts available CPUs 4 became 8" in lines
+    assert "Hosts available CPUs 4 → 8" in lines
     assert "Ratio large / small" in lines
     assert "float32 20.0 GFLOP/s 100 GFLOP/s 5 avx2 fma avx2 fma" in lines
     assert "bfloat16 – 400 GFLOP/s – – amx fma" in lines
@@ -169,7 +169,7 @@ def test_the_report_says_it_in_the_order_it_is_asked() -> None:
     assert "DRAM read all 4.00 GB/s 20.0 GB/s 5" in lines
     only_small, only_large = (
         lines.index("Figures of small only"),
-        lines.index("Known only of large"),
+        lines.index("Figures of large only"),
     )
     assert "L1 read all 50.0 GB/s" in lines[only_small:only_large]
     assert "float64 scalar fma all 3.00 GFLOP/s" in lines[only_small:only_large]

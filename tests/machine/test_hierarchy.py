@@ -106,7 +106,7 @@ def test_a_curve_that_ends_in_a_cache_is_extended_beyond_it(
     assert 16 * MIB <= last.capacity_bytes <= 18 * MIB
     assert found.hierarchy.memory_latency is not None
     (said,) = found.conditions
-    assert said.startswith("L3: not reported by the operating system; the latency curve steps")
+    assert said.startswith("L3: size not reported; latency curve: step")
     one, both = found.bandwidth_curves
     assert (one.size_bytes[-1], both.size_bytes[-1]) == (32 * MIB * 2, 32 * MIB)
 
@@ -122,10 +122,10 @@ def test_what_memory_does_not_allow_leaves_the_last_cache_at_the_least_it_holds(
         assert found.latency_curve is not None
         assert found.latency_curve.size_bytes[-1] == end
         assert found.hierarchy.levels[2].capacity_bytes == end
-        assert "is taken: the least that it holds" in found.conditions[0]
+        assert "its lower limit" in found.conditions[0]
     monkeypatch.setattr(hierarchy, "extend_latencies", fail)
     found = explored(machine, workers, max_bytes=20 * MIB)
-    assert found.conditions[1].startswith("the latency curve could not be extended: no usable")
+    assert found.conditions[1].startswith("latency curve not extended: no usable")
 
 
 def fail(*_: object, **__: object) -> None:
@@ -140,7 +140,7 @@ def test_curves_without_a_timing_are_said_and_the_rest_goes_on(
     found = explored(machine, workers)
     assert (found.latency_curve, found.bandwidth_curves, found.series) == (None, (), ())
     looked, one, both = found.conditions
-    assert looked.startswith("cache sizes could not be looked for: no usable timing")
+    assert looked.startswith("cache sizes not measured: no usable timing")
     assert one.startswith("no bandwidth curve on 1 thread")
     assert both.startswith("no bandwidth curve on 2 threads")
     assert [each.capacity_bytes for each in found.hierarchy.levels] == [32 * KIB, 2 * MIB]

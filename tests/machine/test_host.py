@@ -186,9 +186,9 @@ def test_an_unknown_cpu_is_described_and_what_is_unknown_is_said(
     assert there.host.cpu_model == UNKNOWN_CPU
     said = "; ".join(host_conditions(there))
     assert "unknown CPU" in said
-    assert "only sse, sse2, which every x86_64 CPU has" in said
-    assert "cache sizes are not told" in said
-    assert "which CPUs share a core is not told" in said
+    assert "only the x86_64 baseline (sse, sse2)" in said
+    assert "cache sizes not reported" in said
+    assert "CPU topology not reported" in said
 
 
 def test_a_name_with_escapes_is_shown_without_them(tree: Tree) -> None:

@@ -26,9 +26,9 @@ def test_siblings_affinity_and_memory_are_said() -> None:
     narrow = replace(TOPOLOGY, hidden_siblings=1, online_cpus=8)
     limited = replace(SITUATION, topology=narrow, memory_limit_bytes=256 << 20)
     affinity, siblings, memory = host_conditions(limited)
-    assert affinity == "affinity: this process may use 2 of the host's 8 CPUs"
-    assert siblings == "one thread per physical core: 1 SMT sibling is left out"
-    assert memory == "the container may use 256 MiB of memory"
+    assert affinity == "affinity: this process may use 2 of 8 CPUs"
+    assert siblings == "one thread per physical core: 1 SMT sibling is not used"
+    assert memory == "memory limit of the container: 256 MiB"
 
 
 @pytest.mark.parametrize(
@@ -37,12 +37,12 @@ def test_siblings_affinity_and_memory_are_said() -> None:
         (
             (0, 1),
             (4, 5, 6, 7),
-            "4 efficiency cores are left out: bursts start and end together",
+            "4 efficiency cores are not used: the slowest core",
         ),
         (
             (),
             (4, 5),
-            "only efficiency cores may be used (affinity): the host's performance cores are faster",
+            "affinity: only efficiency cores may be used, not the faster performance cores",
         ),
     ],
 )
@@ -60,14 +60,14 @@ def test_slower_cores_are_said(
 def test_a_quota_below_one_thread_is_said_to_stop_it(quota: float, less: bool) -> None:
     threads = max(1, int(quota))
     (said,) = core_conditions(replace(TOPOLOGY, quota_cpus=quota, available_cpus=threads))
-    assert said.startswith(f"the container may use {quota:g} CPUs' worth of time")
-    assert ("less than one thread takes" in said) == less
+    assert said.startswith(f"CPU quota of the container: {quota:g} CPUs")
+    assert ("less than one thread uses" in said) == less
 
 
 def test_a_host_without_instruction_sets_says_so() -> None:
     bare = replace(HOST, architecture="riscv64", instruction_sets=())
     (said,) = host_conditions(replace(SITUATION, host=bare))
-    assert said.startswith("instruction sets are unknown on riscv64")
+    assert said.startswith("instruction sets unknown on riscv64")
 
 
 # --- the clock -----------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ def test_the_clock_as_the_system_governs_it(tree: Tree) -> None:
         hypervisor=True,
     )
     governor, boost, limit = frequency_conditions(frequency)
-    assert "'powersave' keeps the clock below what the CPU can do" in governor
+    assert "'powersave' limits the clock" in governor
     assert boost.startswith("boost is off")
     assert "limited to 2.00 GHz" in limit
     assert "3.50 GHz" in limit

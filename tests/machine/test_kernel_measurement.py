@@ -162,7 +162,7 @@ def test_wrong_reported_sizes_are_overruled_and_the_profile_says_so(machine: Fak
     assert 768 * KIB <= found.capacity_bytes <= 1.25 * 768 * KIB
     assert found.capacity_provenance is not None
     assert found.capacity_provenance.source == "measured"
-    assert "reports 256 KiB, but the latency curve steps" in found.capacity_provenance.reference
+    assert "reported size 256 KiB, but latency curve: step" in found.capacity_provenance.reference
     assert [each for each in profile.conditions if each.startswith("L2: ")] == [
         f"L2: {found.capacity_provenance.reference}"
     ]

@@ -93,7 +93,7 @@ def test_one_cpu_only(machine: FakeMachine) -> None:
     assert {c.threads for c in found.compute} == {1}
     assert {b.threads for each in found.memory for b in each.bandwidth} == {1}
     assert found.overheads == ()
-    assert "affinity: this process may use 1 of the host's 2 CPUs" in found.conditions
+    assert "affinity: this process may use 1 of 2 CPUs" in found.conditions
 
 
 # --- memory --------------------------------------------------------------------------------------
@@ -133,9 +133,9 @@ def test_256_mib_of_memory(machine: FakeMachine, allocated: list[int]) -> None:
     assert sum(allocated) < 256 * MIB
     starts(
         found.conditions,
-        "the container may use 256 MiB of memory",
-        "DRAM on 1 thread has working sets of 64 MiB instead of 128 MiB, because only 256 MiB",
-        "DRAM on 2 threads has working sets of 64 MiB instead of 128 MiB, because only 256 MiB",
+        "memory limit of the container: 256 MiB",
+        "DRAM on 1 thread: working sets of 64 MiB instead of 128 MiB, only 256 MiB",
+        "DRAM on 2 threads: working sets of 64 MiB instead of 128 MiB, only 256 MiB",
     )
     assert [each.name for each in found.memory] == ["L1", "L2", "DRAM"]
     for bandwidth in found.memory[-1].bandwidth:
@@ -154,7 +154,7 @@ def test_too_little_memory_for_memory(
     assert [each.name for each in found.memory] == ["L1", "L2"]
     left_out = [each for each in found.conditions if each.startswith("DRAM on ")]
     assert len(left_out) == 2
-    assert all("is left out: only" in each for each in left_out)
+    assert all("not measured: only" in each for each in left_out)
     assert found.compute
 
 
@@ -169,10 +169,10 @@ def test_neither_proc_nor_sys(tree: Tree, machine: FakeMachine) -> None:
     assert [each.name for each in found.memory][:2] == ["L1", "L2"]
     for each in found.memory[:2]:
         assert each.capacity_provenance is not None
-        assert "not reported by the operating system" in each.capacity_provenance.reference
+        assert "size not reported" in each.capacity_provenance.reference
     said = " ".join(found.conditions)
-    assert "cache sizes are not told here" in said
-    assert "which CPUs share a core is not told here" in said
+    assert "cache sizes not reported" in said
+    assert "CPU topology not reported" in said
 
 
 # --- software ------------------------------------------------------------------------------------

@@ -177,14 +177,14 @@ def test_the_working_set_says_where_its_capacity_comes_from() -> None:
         *((8, all_of, 128, "") for all_of in (600, 512)),
         (
             *(1, 256, 64),
-            "DRAM on 1 thread has working sets of 64 MiB instead of 128 MiB, because only 256 MiB"
-            " of memory are available: the last cache still serves a part",
+            "DRAM on 1 thread: working sets of 64 MiB instead of 128 MiB, only 256 MiB of memory"
+            " available; partly served by the last-level cache",
         ),
         # What a cache would hold is not called memory.
         (
             *(8, 200, None),
-            "DRAM on 8 threads is left out: only 200 MiB of memory are available, and a quarter of"
-            " that is less than the 64 MiB that no cache holds",
+            "DRAM on 8 threads not measured: only 200 MiB of memory available; a quarter of it is"
+            " less than the 64 MiB that exceed the caches",
         ),
     ],
 )

@@ -244,7 +244,7 @@ def test_what_measures_ends_with_who_asked_and_holds_the_lock_until_then(
             exclusive_measurement(said.append, folder=tmp_path, sleep=impatient),
         ):
             pass
-        assert f"is running (process {asked.pid}" in said[0]
+        assert f"roofline measurement (process {asked.pid}" in said[0]
         for each in left:
             os.kill(each, signal.SIGCONT)
         deadline = time.monotonic() + 60.0

@@ -105,7 +105,7 @@ def test_another_torch_is_said(measures: Measures) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "said"), [(ELSEWHERE, "'Imagined 9001' became"), (None, "unknown host")]
+    ("before", "said"), [(ELSEWHERE, "'Imagined 9001' →"), (None, "unknown host")]
 )
 def test_links_of_another_host_are_left_out_and_that_is_said(
     before: Host | None, said: str, measures: Measures

@@ -1,7 +1,7 @@
-"""The profile of a machine: compute ceilings and memory levels, every number with its provenance.
+"""Profile of a machine: compute ceilings and memory levels, each figure with its provenance.
 
-The roofline model's ceilings: S. Williams, A. Waterman, D. Patterson, "Roofline: An Insightful
-Visual Performance Model for Multicore Architectures", Communications of the ACM 52(4), 2009.
+Roofline ceilings follow S. Williams, A. Waterman, D. Patterson, "Roofline: An Insightful Visual
+Performance Model for Multicore Architectures", Communications of the ACM 52(4), 2009.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a machine reaches: compute ceilings and memory levels, each number with its provenance."""
+"""Parts of a machine profile: compute ceilings, memory levels, links, curves, and provenance."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Literal
 from roofline.core.dtypes import DType
 from roofline.core.units import format_capacity
 
-# A profile's fields are written by people, too: what cannot be true is refused where it is said.
+# Profiles may be hand-written, so fields are validated.
 
 
 def check_positive(name: str, value: float | None, *, or_zero: bool = False) -> None:
-    """Refuses what is not a finite number greater than 0; None is unknown, and no error."""
+    """Raise ValueError unless `value` is finite and greater than 0; None (unknown) is valid."""
     if value is None or (0 < value < math.inf) or (or_zero and value == 0):
         return
     wanted = "a finite number from 0" if or_zero else "greater than 0"
@@ -25,9 +25,9 @@ def check_positive(name: str, value: float | None, *, or_zero: bool = False) -> 
 
 
 def check_rates(unit: str, peak: float, sustained: float, spread: float | None) -> None:
-    """Refuses rates that are not positive, a sustained one above the peak, and a negative spread.
+    """Raise ValueError unless rates are positive, sustained ≤ peak, and the spread not negative.
 
-    `unit` is that of the fields: ``peak_flop_per_s`` ends in ``flop_per_s``.
+    `unit` is the suffix of the fields: ``peak_flop_per_s`` ends in ``flop_per_s``.
     """
     check_positive(f"peak_{unit}", peak)
     check_positive(f"sustained_{unit}", sustained)
@@ -37,17 +37,17 @@ def check_rates(unit: str, peak: float, sustained: float, spread: float | None) 
 
 
 def check_name(what: str, name: str) -> None:
-    """Refuses an empty name, and one that no table or command line can hold."""
+    """Raise ValueError for an empty or multi-line name."""
     if not name.strip() or not name.isprintable():
-        raise ValueError(f"{what} must be a name on one line, got {name!r}")
+        raise ValueError(f"{what} must be a one-line name, got {name!r}")
 
 
 def check_differ(what: str, labels: Iterable[str]) -> None:
-    """Refuses a label that stands twice: which of the two is meant, nobody could say."""
+    """Raise ValueError for duplicate labels."""
     seen: set[str] = set()
     for label in labels:
         if label in seen:
-            raise ValueError(f"{what} must differ, but '{label}' is there twice")
+            raise ValueError(f"{what} must differ, but '{label}' occurs twice")
         seen.add(label)
 
 
@@ -55,7 +55,7 @@ _DATE = re.compile(r"[0-9]{4}(-[0-9]{2}(-[0-9]{2})?)?")
 
 
 def check_date(name: str, text: str) -> None:
-    """Refuses what is no date by ISO 8601; a day or month may be missing, ``""`` is unknown."""
+    """Raise ValueError unless `text` is an ISO 8601 date, month or year, or empty (unknown)."""
     if not text:
         return
     try:
@@ -64,7 +64,7 @@ def check_date(name: str, text: str) -> None:
         datetime.date.fromisoformat(text + "-01" * (2 - text.count("-")))
     except ValueError:
         raise ValueError(
-            f"{name} must be as in 2026-01-31, 2026-01 or 2026, got {text!r}"
+            f"{name} must be a date such as 2026-01-31, 2026-01 or 2026, got {text!r}"
         ) from None
 
 
@@ -80,28 +80,27 @@ MemoryKernel = Literal[
     "add",
     "unspecified",
 ]
-"""What was run (``add`` is torch's ``a + b``); ``unspecified`` where a document names no kernel."""
+"""Stream kernels; ``add`` is torch's ``a + b``, ``unspecified`` a document without a kernel."""
 
 Kind = Literal["hardware", "library"]
-"""What the machine can do, measured with kernels of our own; or what torch does with it."""
+"""Hardware ceilings are measured with own kernels, library ceilings with torch."""
 
 WriteAllocate = Literal["none", "not counted", "counted", "unspecified"]
-"""Whether stores had their lines read first, and whether that traffic is in the figure.
+"""Write-allocate traffic of stores.
 
-``none``: nothing is read for ownership (loads alone, stores past the caches, stores to what was
-just read, stores to the nearest level); ``not counted``: STREAM's way, the bytes are those that
-loads and stores name, and the machine may have moved more.
+``none``: no read for ownership (loads only, non-temporal stores, stores to data just read, stores
+to the nearest level). ``not counted``: as in STREAM, bytes are those of loads and stores; actual
+traffic may be higher.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """Where a number comes from.
+    """Source of a figure.
 
-    ``derived`` is arithmetic on other figures, which ``reference`` or ``note`` shows.
-    ``date`` is ISO 8601 (``2026-01-31``, ``2026-01`` or ``2026``), of the measurement or the
-    document, and empty where that is not known; ``reference`` names the document or the method;
-    ``note`` adds what a reader must know to judge it (contention, throttling, sparsity …).
+    ``derived`` figures are arithmetic on others, shown in ``reference`` or ``note``. ``date`` is
+    ISO 8601 (day, month or year) of measurement or document, empty if unknown. ``reference`` names
+    document or method. ``note`` adds caveats (contention, throttling, sparsity …).
     """
 
     source: Literal["measured", "datasheet", "derived"]
@@ -112,13 +111,13 @@ class Provenance:
 
     def __post_init__(self) -> None:
         if not self.reference.strip():
-            raise ValueError("reference must name a document or a method, got nothing")
+            raise ValueError("reference must name a document or method, got an empty one")
         check_date("date", self.date)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TheoreticalRate:
-    """What a figure would be on paper: ``per_s`` flop or byte per second, and how that follows."""
+    """Theoretical peak ``per_s``, in FLOP/s or byte/s, with its derivation."""
 
     per_s: float
     provenance: Provenance
@@ -129,14 +128,14 @@ class TheoreticalRate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeCeiling:
-    """Operations per second that one kernel reaches on `threads` threads.
+    """Rate of one compute kernel on `threads` threads, in FLOP/s.
 
-    ``peak`` is a high quantile of short bursts and enters bounds; ``sustained`` is their median and
-    enters predictions; ``spread`` is interquartile range over median (None for data sheets). For
-    integer types the operations are multiplications and additions. ``theoretical`` is what the
-    unit could do on paper (None: not known). ``clock_hz`` is the core clock at which the figure
-    holds, in Hz: the boost clock for data sheets (None: not known). ``doubt`` says why the figure
-    may be wrong, in words; ``""``: nothing speaks against it.
+    ``peak`` is a high quantile of short bursts, used for minimum times; ``sustained`` is their
+    median, used for predictions; ``spread`` is interquartile range over median (None for data
+    sheets). For integer types, operations are additions and multiplications. ``theoretical`` is the
+    unit's theoretical peak (None: unknown). ``clock_hz`` is the core clock in Hz at which the
+    figure holds, the boost clock for data sheets (None: unknown). ``doubt`` is the reason why the
+    figure may be wrong, or ``""``.
     """
 
     kind: Kind
@@ -161,18 +160,17 @@ class ComputeCeiling:
 
     @property
     def label(self) -> str:
-        """How tables and pictures name it: ``"float32 avx512 fma"``."""
+        """Name in tables and plots: ``"float32 avx512 fma"``."""
         return f"{self.dtype} {self.unit} {self.kernel}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bandwidth:
-    """Bytes per second that one memory kernel moves on `threads` threads.
+    """Rate of one memory kernel on `threads` threads, in byte/s.
 
-    Bytes are those the kernel's loads and stores name; ``write_allocate`` says what that leaves
-    out. ``peak``, ``sustained``, ``spread``, ``clock_hz``, ``theoretical`` and ``doubt`` as in
-    `ComputeCeiling`; ``clock_hz`` is also None where the rate does not follow the core clock, as
-    that of DRAM.
+    Bytes are those of the kernel's loads and stores; ``write_allocate`` tells what they omit. Other
+    fields as in `ComputeCeiling`; ``clock_hz`` is also None where the rate does not follow the core
+    clock, as for DRAM.
     """
 
     kind: Kind = "hardware"
@@ -195,7 +193,7 @@ class Bandwidth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duration:
-    """Seconds that something takes; ``fast_s`` is a low quantile, ``spread`` IQR over median."""
+    """Seconds: ``fast_s`` a low quantile, ``spread`` interquartile range over median."""
 
     fast_s: float
     median_s: float
@@ -213,13 +211,12 @@ class Duration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryLevel:
-    """One level of memory, with the bandwidths measured from it.
+    """One memory level with its measured bandwidths.
 
-    ``capacity_bytes`` is that of one instance (None: no limit known). A ``private``
-    level exists once per core: k threads have k times its capacity; of a ``shared`` one it is that
-    of all instances together which all threads reach. ``capacity_provenance`` says
-    whether the size was found by measuring or is what the operating system reports (None: not
-    said). ``latency`` is that of one load whose address the load before it gave, at random places.
+    ``capacity_bytes`` is that of one instance (None: unlimited). A ``private`` level exists once
+    per core: k threads have k times its capacity. For a ``shared`` level it is the sum of all
+    instances. ``capacity_provenance``: measured, or reported by the operating system (None:
+    unknown). ``latency`` is that of dependent loads at random addresses.
     """
 
     name: str
@@ -233,19 +230,19 @@ class MemoryLevel:
         check_name("name", self.name)
         check_positive("capacity_bytes", self.capacity_bytes)
         if not any(each.kind == "hardware" for each in self.bandwidth):
-            raise ValueError(f"memory level '{self.name}' has no bandwidth of the hardware")
+            raise ValueError(f"memory level '{self.name}' has no hardware bandwidth")
         labels = (f"{each.kind} {each.kernel}, {each.threads} threads" for each in self.bandwidth)
-        check_differ(f"the bandwidths of '{self.name}'", labels)
+        check_differ(f"bandwidths of '{self.name}'", labels)
 
     def capacity_for(self, threads: int) -> int | None:
-        """Bytes that `threads` threads can hold in this level; None: no limit known."""
+        """Return the capacity of this level for `threads` threads, in bytes; None: unlimited."""
         if self.capacity_bytes is None:
             return None
         return self.capacity_bytes * (threads if self.scope == "private" else 1)
 
 
 def describe_level(level: MemoryLevel) -> str:
-    """A memory level in words: ``"L2 (1 MiB per core)"``."""
+    """Return a memory level with its size: ``"L2 (1 MiB per core)"``."""
     if level.capacity_bytes is None:
         return level.name
     per_core = " per core" if level.scope == "private" else ""
@@ -254,10 +251,10 @@ def describe_level(level: MemoryLevel) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """Cycles per second of a core while it computes, on one busy core.
+    """Core clock under load on one busy core, in Hz.
 
-    ``peak`` and ``median`` over bursts of a chain of dependent additions, each of which takes one
-    cycle; or the clock that a document gives.
+    ``peak`` and ``median`` over bursts of dependent additions of one cycle each, or the clock of a
+    document.
     """
 
     peak_hz: float
@@ -274,12 +271,12 @@ class Clock:
 
 
 PAGE_FAULT, HUGE_PAGE_FAULT = "page fault", "huge page fault"
-"""Names of overheads: minor faults of 4 KiB and of 2 MiB, with clearing and unmapping the page."""
+"""Overhead names: minor faults of 4 KiB and 2 MiB, with clearing and unmapping the page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overhead:
-    """What a call costs whose arithmetic costs nothing: ``"dispatch of linear"``, on `threads`."""
+    """Time of a call with negligible arithmetic, such as ``"dispatch of linear"``."""
 
     name: str
     threads: int
@@ -292,10 +289,10 @@ class Overhead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandwidthCurve:
-    """How the bandwidth of one kernel falls as its working set grows.
+    """Bandwidth of one kernel over its working set.
 
-    ``size_bytes`` is what each thread goes over, rising; ``bytes_per_s`` the median rate of all
-    `threads` threads together at that size.
+    ``size_bytes`` is the working set per thread, ascending; ``bytes_per_s`` the median rate of all
+    `threads` threads.
     """
 
     kernel: MemoryKernel
@@ -311,10 +308,7 @@ class BandwidthCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyCurve:
-    """How long a load takes at random places of a working set, as that grows; on one thread.
-
-    ``size_bytes`` rises; ``latency_s`` are medians.
-    """
+    """Median latency of dependent random loads over the working set, on one thread."""
 
     size_bytes: tuple[int, ...]
     latency_s: tuple[float, ...]
@@ -326,7 +320,7 @@ class LatencyCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """A way between two places: a CPU node and another's memory, a host and its device.
+    """Connection between a CPU node and a memory, a host and its device, or two processes.
 
     ``peak`` and ``sustained`` as for ceilings; ``latency`` of one access or of the smallest
     transfer (None: not measured).
@@ -353,10 +347,10 @@ class Link:
 def _check_curve(name: str, size_bytes: tuple[int, ...], values: tuple[float, ...]) -> None:
     if not size_bytes or len(size_bytes) != len(values):
         raise ValueError(
-            f"size_bytes and {name} must have as many entries, and at least one each,"
-            f" got {len(size_bytes)} and {len(values)}"
+            f"size_bytes and {name} must have equal length, at least 1, got {len(size_bytes)} and"
+            f" {len(values)}"
         )
     for each in (*size_bytes, *values):
-        check_positive(f"each of size_bytes and {name}", each)
+        check_positive(f"entries of size_bytes and {name}", each)
     if any(one >= other for one, other in itertools.pairwise(size_bytes)):
-        raise ValueError("size_bytes must rise from entry to entry")
+        raise ValueError("size_bytes must be ascending")

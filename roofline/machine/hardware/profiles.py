@@ -1,4 +1,4 @@
-"""A machine as a whole: which host it is, and all of its ceilings."""
+"""Profile of a machine: its host and all of its ceilings."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ if TYPE_CHECKING:
 
 
 Device = Literal["cpu", "cuda", "mps", "vulkan"]
-"""What computes: torch's own names of its types of devices. Version 1 knew only cpu and cuda."""
+"""Device types by torch's names; schema version 1 has only cpu and cuda."""
 
 
 Effort = Literal["quick", "default", "thorough", "unspecified"]
-"""How long it was measured; ``unspecified`` for data sheets, and profiles before version 3."""
+"""Duration of the measurement; ``unspecified`` for data sheets and before version 3."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """What identifies the machine that a profile was measured on, and the software it ran.
+    """Identity of the measured host, and its software.
 
-    ``instruction_sets`` are those the CPU has *and* the operating system enabled; ``versions`` say
-    which library ceilings still hold.
+    ``instruction_sets`` are supported by the CPU *and* enabled by the operating system.
+    ``versions`` determine which library ceilings are valid.
     """
 
     cpu_model: str
@@ -63,9 +63,9 @@ class Host:
         check_positive("available_cpus", self.available_cpus)
 
     def difference(self, other: Host) -> str:
-        """What differs in the fingerprints, in words; ``""`` if they are the same."""
+        """Return the differences of the fingerprints as text; ``""`` if equal."""
         parts = [
-            f"{what} {quote}{before}{quote} became {quote}{after}{quote}"
+            f"{what} {quote}{before}{quote} → {quote}{after}{quote}"
             for what, quote, before, after in (
                 ("CPU model", "'", self.cpu_model, other.cpu_model),
                 ("architecture", "", self.architecture, other.architecture),
@@ -74,28 +74,27 @@ class Host:
             if before != after
         ]
         here, there = set(self.instruction_sets), set(other.instruction_sets)
-        for sets, what in ((here - there, "gone"), (there - here, "new")):
+        for sets, what in ((here - there, "removed"), (there - here, "added")):
             if sets:
-                parts.append(f"instruction sets {', '.join(sorted(sets))} are {what}")
+                parts.append(f"instruction sets {what}: {', '.join(sorted(sets))}")
         return "; ".join(parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class HardwareProfile(Result):
-    """A machine's measured or documented ceilings.
+    """Measured or documented ceilings of a machine.
 
-    It has a row for each figure in SI units (``measure``): ``what`` is compute, bandwidth, latency,
-    capacity, clock, overhead or link, and ``subject`` its data type, level, call or way; of times,
-    peak is the shortest and sustained the median.
+    Rows are figures in SI units (``measure``): ``what`` is compute, bandwidth, latency, capacity,
+    clock, overhead or link; ``subject`` is its data type, level, call or link. For times, peak is
+    the shortest and sustained the median.
 
-    ``device`` is torch's name of the type of device that computes; ``threads`` is the number of
-    threads that "all" means, and 1 for a device other than a CPU, which computes as a whole;
-    ``aliases`` are other names under which it is found (driver names, names in published data);
-    ``multiprocessors`` is the number of SMs, compute units or GPU cores (None: not known);
-    ``memory`` runs from the nearest level to the farthest; ``overheads`` are what a call costs;
-    ``links`` lead to memory elsewhere; the curves are what cache sizes were found from;
-    ``effort`` is how long was measured; ``conditions`` are what the measurement noticed about
-    itself (contention, quota, steal …), in words.
+    ``device`` is torch's name of the device type; ``threads`` the number of threads of
+    multi-threaded figures, 1 for devices other than CPUs; ``aliases`` other names (driver names,
+    names in published data); ``multiprocessors`` the number of SMs, compute units or GPU cores
+    (None: unknown); ``memory`` runs from the nearest level to the farthest; ``overheads`` are costs
+    of calls; ``links`` lead to other memories and processes; cache sizes are derived from the
+    curves; ``effort`` is the duration of the measurement; ``conditions`` are its disturbances
+    (contention, quota, steal …).
     """
 
     kind: ClassVar = "hardware"
@@ -130,20 +129,17 @@ class HardwareProfile(Result):
         check_name("name", self.name)
         check_positive("threads", self.threads)
         if not self.has_threads and self.threads != 1:
-            raise ValueError(
-                f"threads must be 1 for device '{self.device}', which computes as a whole,"
-                f" got {self.threads}"
-            )
+            raise ValueError(f"threads must be 1 for device '{self.device}', got {self.threads}")
         check_positive("multiprocessors", self.multiprocessors)
         if self.has_threads and self.multiprocessors is not None:
-            raise ValueError(f"multiprocessors must be left out for device '{self.device}'")
+            raise ValueError(f"multiprocessors must be omitted for device '{self.device}'")
         for alias in self.aliases:
             check_name("alias", alias)
         check_differ("aliases", self.aliases)
         check_differ("memory level names", (level.name for level in self.memory))
         for nearer, farther in itertools.pairwise(self.memory):
             _check_order(nearer, farther)
-        # The name of each figure, and what it has to itself.
+        # Name, unique label and threads of each figure.
         figures: dict[str, list[tuple[str, str, int]]] = {
             "compute ceiling": [
                 (each.label, f"{each.kind} {each.label}", each.threads) for each in self.compute
@@ -171,50 +167,48 @@ class HardwareProfile(Result):
             for name, _, threads in found:
                 if threads > self.threads:
                     raise ValueError(
-                        f"{what} '{name}' is for {threads} threads, but the machine has"
-                        f" {self.threads}"
+                        f"{what} '{name}' has {threads} threads, but the machine has {self.threads}"
                     )
 
     @property
     def has_threads(self) -> bool:
-        """Whether one can choose how many threads compute; other devices than CPUs are one."""
+        """True for CPUs; other devices have no choice of threads."""
         return self.device == "cpu"
 
     @property
     def knows_only_dram(self) -> bool:
-        """Whether there is a single memory level, so that every operand is charged to it."""
+        """True if there is a single memory level."""
         return len(self.memory) == 1
 
     @property
     def memory_capacity_bytes(self) -> int | None:
-        """Bytes that the last memory level holds, that of all tensors; None: not known."""
+        """Capacity of main memory, in bytes; None: unknown."""
         return self.memory[-1].capacity_bytes if self.memory else None
 
     @property
     def date(self) -> str:
-        """The newest date among its provenances, ISO 8601; ``""`` if there are none."""
+        """Newest date of its provenances, ISO 8601; ``""`` if there is none."""
         return max((each.date for each in self.provenances()), default="")
 
     @property
     def ceilings_clock_hz(self) -> float | None:
-        """Core clock in Hz at which the compute ceilings hold; None: not known."""
+        """Core clock of the compute ceilings, in Hz; None: unknown."""
         clocks = [each.clock_hz for each in self.compute if each.kind == "hardware"]
         return max((each for each in clocks if each is not None), default=None)
 
     def page_fault_s(self, *, huge: bool = False) -> dict[int, float]:
-        """Seconds that a minor page fault adds, by threads; empty where that was not measured.
+        """Return the cost of a minor page fault in seconds, by threads; empty if not measured.
 
         Args:
-            huge: of a transparent huge page, not of one of 4 KiB.
+            huge: of a transparent huge page, not of a 4 KiB page.
         """
         name = HUGE_PAGE_FAULT if huge else PAGE_FAULT
         return {each.threads: each.time.median_s for each in self.overheads if each.name == name}
 
     def at_clock(self, clock_hz: float) -> HardwareProfile:
-        """The profile with the ceilings that follow the core clock raised to `clock_hz`.
+        """Return the profile with clock-dependent ceilings raised to `clock_hz`.
 
-        What holds at a higher clock already stays as it is, so that minimum times are never longer
-        than at either clock.
+        Ceilings at a higher clock stay unchanged, so minimum times hold at either clock.
         """
         return replace(
             self,
@@ -231,7 +225,7 @@ class HardwareProfile(Result):
         )
 
     def provenances(self) -> Iterable[Provenance]:
-        """The provenance of every ceiling, which is what a profile is there for."""
+        """Yield the provenance of every ceiling."""
         for ceiling in self.compute:
             yield ceiling.provenance
         for level in self.memory:
@@ -240,7 +234,7 @@ class HardwareProfile(Result):
 
     @property
     def summary(self) -> str:
-        """The verdict in one sentence: peak, memory bandwidth, ridge point."""
+        """The verdict: peak, memory bandwidth, ridge point."""
         from roofline.machine.report import headline
 
         return headline(self)
@@ -259,18 +253,18 @@ class HardwareProfile(Result):
             )
 
     def blocks(self, view: View) -> Iterable[Block]:
-        """Return facts, tables of ceilings, levels, curves and overheads, and their sources."""
+        """Return facts, tables of ceilings, levels, curves and overheads, and sources."""
         from roofline.machine.report import profile_blocks
 
         return profile_blocks(self, view)
 
     def contradictions(self) -> Iterable[str]:
-        """Return what a file without any ceiling lacks."""
+        """Return an error if the profile has no ceiling."""
         if not self.memory and not self.compute:
             yield "has neither compute ceilings nor memory levels"
 
     def render(self, format: str, view: View | None = None, **picture: Any) -> str | bytes:
-        """Return the profile in a format; also ``toml``, which `read_profile` reads."""
+        """Return the profile in a format; also ``toml``, for `read_profile`."""
         if format == "toml":
             return profile_to_toml(self)
         return Result.render(self, format, view, **picture)
@@ -293,15 +287,15 @@ class HardwareProfile(Result):
         draw_profile(figure, self)
 
     def check_threads(self, threads: int) -> int:
-        """`threads` if this machine has as many.
+        """Return `threads` if this machine has as many.
 
         Raises:
             HardwareError: fewer than one, or more than the machine has.
         """
         if not self.has_threads and threads != 1:
             raise HardwareError(
-                f"{argument('threads', threads)} does not fit '{self.name}': a {self.device} device"
-                f" computes as a whole; leave {argument('threads')} out"
+                f"{argument('threads', threads)} has no effect on '{self.name}', a {self.device}"
+                f" device; leave {argument('threads')} out"
             )
         if not 1 <= threads <= self.threads:
             raise HardwareError(
@@ -330,31 +324,31 @@ def _at_clock(ceiling: _Ceiling, clock_hz: float, unit: str) -> _Ceiling:
 
 
 def _check_order(nearer: MemoryLevel, farther: MemoryLevel) -> None:
-    """Refuses a level that could hold nothing that the one before it did not hold already."""
+    """Raise ValueError if a farther level is smaller than a nearer one."""
     if farther.capacity_bytes is None:
         return
     if nearer.capacity_bytes is None or nearer.capacity_bytes > farther.capacity_bytes:
         raise ValueError(
-            f"memory must run from the nearest level to the farthest, but {describe_level(nearer)}"
-            f" stands before {describe_level(farther)}"
+            f"memory levels must be ordered nearest first, got {describe_level(nearer)} before"
+            f" {describe_level(farther)}"
         )
 
 
 def describe_threads(profile: HardwareProfile, threads: int) -> str:
-    """How much of a machine computes, in words: ``"16 threads"``, or ``"cuda device"``."""
+    """Return the computing part of a machine: ``"16 threads"``, or ``"cuda device"``."""
     if not profile.has_threads:
         return f"{profile.device} device"
     return f"{counted(threads, 'thread')}"
 
 
-_FIX = "run `roofline measure` for a new profile, or compare with `roofline hardware show 10980xe`"
+_FIX = "run `roofline measure` for a new profile, or see `roofline hardware show 10980xe`"
 
 
 def read_profile(path: Path) -> HardwareProfile:
-    """The hardware profile in a TOML file.
+    """Return the hardware profile in a TOML file.
 
     Raises:
-        FileFormatError: not readable, not TOML, a newer version, or wrong keys or values.
+        FileFormatError: unreadable, not TOML, a newer version, or wrong keys or values.
     """
     data = files.read_toml(path, fix=_FIX)
     try:
@@ -365,10 +359,10 @@ def read_profile(path: Path) -> HardwareProfile:
 
 
 def _expanded(data: Any, sources: Any, file: str, key: str = "") -> Any:
-    """`data` with every provenance that names one of `sources` written out, for people's files.
+    """Return `data` with references to the tables `sources` expanded.
 
-    ``provenance = "KEY"`` is the table ``[sources.KEY]``; ``{ from = "KEY", note = "…" }`` has more
-    keys than that.
+    ``provenance = "KEY"`` is the table ``[sources.KEY]``; ``{ from = "KEY", note = "…" }`` adds
+    keys.
     """
     if isinstance(data, list):
         return [_expanded(each, sources, file) for each in cast("list[Any]", data)]
@@ -390,14 +384,14 @@ def _expanded(data: Any, sources: Any, file: str, key: str = "") -> Any:
 
 
 def profile_to_toml(profile: HardwareProfile) -> str:
-    """The profile as TOML text; `read_profile` gives an equal profile back."""
+    """Return the profile as TOML; `read_profile` restores an equal profile."""
     import tomli_w
 
     return tomli_w.dumps(_without_none(profile.to_data()))
 
 
 def _without_none(data: Any) -> Any:
-    # TOML has no null: an absent key is read as its default, which is None wherever it may be.
+    # TOML has no null: an absent key has the default None.
     match data:
         case dict():
             return {k: _without_none(v) for k, v in data.items() if v is not None}  # pyright: ignore

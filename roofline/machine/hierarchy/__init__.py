@@ -1,1 +1,1 @@
-"""The memory hierarchy, found by measuring: curves over size, cache sizes, working sets."""
+"""Memory hierarchy from measurements: curves over size, cache sizes, working sets."""

@@ -1,10 +1,10 @@
-"""Cache sizes as the latency curve shows them, held against what the operating system reports.
+"""Cache sizes from the latency curve, compared with the reported sizes.
 
-Which size enters bounds where the two do not agree: one that is too small makes a bound that can
-be beaten, one that is too large only a looser one. So an unreported cache counts with the upper
-edge of its step. A shared cache may look smaller than it is, since neighbours on the host hold a
-part: a reported size of up to four times the upper edge stands. So does twice that of a core's own
-caches, which another thread of the core may use. Everything beyond is not believed.
+Where they disagree, the larger size is safe: a cache taken too small gives a minimum time that can
+be beaten, one taken too large only a lower one. So an unreported cache counts with the upper edge
+of its step. A shared cache may look smaller than it is, because other guests use a part: a reported
+size of up to four times the upper edge is kept, and up to twice for a core's own caches, which
+another thread of the core may use. Larger reported sizes are rejected.
 """
 
 from __future__ import annotations
@@ -24,35 +24,34 @@ from roofline.machine.hierarchy.working_sets import CacheLevel
 from roofline.machine.measuring.estimation import PEAK_QUANTILE, provenance
 from roofline.machine.system.topology import Cache, Topology
 
-# What is used of caches holds for every replacement policy. Of a working set S that is visited in
-# random order, a cache of C bytes can serve no more than the fraction C / S. So where a fraction h
-# of the loads of S is as fast as the nearer level, that level has at least S x h bytes: the lower
-# edge. Lines of a set that fits may still collide, but not most of them: the upper edge is the
-# first size at which less than half is served.
+# Valid for every replacement policy: of a working set S in random order, a cache of C bytes serves
+# at most the fraction C / S. If a fraction h of the loads is as fast as the nearer level, it has at
+# least S x h bytes: the lower edge. Lines of a fitting set may collide, but not most of them: the
+# upper edge is the first size at which less than half is served.
 
 CLEAR_RATIO = 1.6
-"""Between the latencies of one level and the next, at least.
+"""Minimum ratio between the latencies of one level and the next.
 
-Neighbouring levels differ by 2.5 and more, a last cache and memory by 2, of which 1.75 shows where
-a quarter of the curve's last working set is still in the cache. A miss in a translation buffer adds
-7 cycles to a second level's 14, or 25 to a last level's 50: 1.5.
+Adjacent levels differ by 2.5 and more; a last-level cache and memory by 2, of which 1.75 is visible
+if a quarter of the largest working set still hits. A TLB miss adds 7 cycles to 14 of L2, or 25 to
+50 of the last level: 1.5.
 """
 
 _SERVED = 0.5
 
 _BEYOND_ONE_CACHE = 1.25
-"""A single cache holds no more than up to its upper edge; what seems to, by more than the noise of
-a curve, is two."""
+"""A single cache holds at most its upper edge; apparent capacity above that, beyond the noise, is a
+second cache."""
 
 _HALF_WINDOW = math.sqrt(2.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A rise from one level's latency to the next one's.
+    """Rise of latency from one level to the next.
 
-    The nearer level holds ``lower_bytes`` whatever the replacement; at ``upper_byte`` it serves
-    less than half.
+    The nearer level holds ``lower_bytes`` with any replacement policy; at ``upper_byte`` it serves
+    less than half of the loads.
     """
 
     lower_bytes: int
@@ -62,11 +61,11 @@ class Step:
 
 
 def find_steps(curve: LatencyCurve) -> list[Step]:
-    """The steps of a curve, smallest working set first; none where latency hardly rises.
+    """Return the steps of a curve, smallest working set first; none if latency hardly rises.
 
-    A level between two others is believed where its latency is clear of both (``CLEAR_RATIO``) and
-    flat, and the curve is faster than the nearer one alone could make it. So gradual steps, as of
-    random replacement or of neighbours that hold a part of the cache, are no levels.
+    An intermediate level needs a flat latency, a factor ``CLEAR_RATIO`` from both neighbors, at
+    sizes that the nearer level alone cannot serve. Gradual steps, from random replacement or shared
+    caches, are not levels.
     """
     sizes, latencies = curve.size_bytes, _rising(curve.latency_s)
     last = len(sizes) - 1
@@ -77,7 +76,7 @@ def find_steps(curve: LatencyCurve) -> list[Step]:
 
 
 def _rising(values: Sequence[float]) -> list[float]:
-    """`values` without single outliers, and nowhere falling: neighbours that do share a median."""
+    """Return `values` without single outliers, monotonic by pooling adjacent values to medians."""
     calm = [
         statistics.median(values[max(0, min(i - 1, len(values) - 3)) :][:3])
         for i in range(len(values))
@@ -92,10 +91,9 @@ def _rising(values: Sequence[float]) -> list[float]:
 
 
 def _between(sizes: Sequence[int], latencies: Sequence[float], first: int, last: int) -> list[int]:
-    """Indices of the plateaus between those at `first` and `last`.
+    """Return indices of the plateaus between `first` and `last`.
 
-    The flattest place, if latency rises by less than ``CLEAR_RATIO`` in an octave; then those on
-    both sides of it.
+    The flattest point with a slope below ``CLEAR_RATIO`` per octave, then those on both sides.
     """
     near, far = latencies[first], latencies[last]
     reach = max(_held(sizes, latencies, first, last)[1])
@@ -118,7 +116,7 @@ def _between(sizes: Sequence[int], latencies: Sequence[float], first: int, last:
 
 
 def _slope(sizes: Sequence[int], latencies: Sequence[float], i: int) -> float:
-    """How steeply latency rises round size i: logarithm over logarithm, across an octave."""
+    """Return the log-log slope of latency at size i, across an octave."""
     low = min(i - 1, bisect.bisect_left(sizes, sizes[i] / _HALF_WINDOW))
     high = max(i + 1, bisect.bisect_right(sizes, sizes[i] * _HALF_WINDOW) - 1)
     return math.log(latencies[high] / latencies[low]) / math.log(sizes[high] / sizes[low])
@@ -127,9 +125,10 @@ def _slope(sizes: Sequence[int], latencies: Sequence[float], i: int) -> float:
 def _held(
     sizes: Sequence[int], latencies: Sequence[float], first: int, last: int
 ) -> tuple[list[float], list[float]]:
-    """Of the sizes from `first` to `last`: fractions of loads as fast as at `first`, and bytes.
+    """Return the fraction of loads as fast as at `first`, and the bytes that must be cached, by
+    size.
 
-    The other loads are as slow as at `last`; so many bytes must be held by what is as fast.
+    Other loads are assumed as slow as at `last`.
     """
     near, far = latencies[first], latencies[last]
     served = [(far - latency) / (far - near) for latency in latencies[first : last + 1]]
@@ -140,7 +139,7 @@ def _step(sizes: Sequence[int], latencies: Sequence[float], first: int, last: in
     served, held = _held(sizes, latencies, first, last)
     beyond = next(i for i, h in enumerate(served) if h < _SERVED)
     return Step(
-        # Beyond the upper edge a little noise of the fraction would be many bytes.
+        # Beyond the upper edge, noise of the fraction would mean many bytes.
         lower_bytes=round(max(held[:beyond])),
         upper_byte=sizes[first + beyond],
         near_s=latencies[first],
@@ -149,25 +148,25 @@ def _step(sizes: Sequence[int], latencies: Sequence[float], first: int, last: in
 
 
 _MEMORY_S = 80e-9
-"""What takes so long is memory: the slowest last caches, those of Sapphire Rapids in a guest, take
-71 ns. A step from there on is of translation buffers."""
+"""Latency of memory: the slowest last-level caches, of Sapphire Rapids in a guest, take 71 ns.
+Steps above are due to TLBs."""
 
 _LIKELY_MEMORY_S = 50e-9
-"""What takes so long is memory where all caches are reported, and shown by other steps."""
+"""Latency of memory if all caches are reported and found by other steps."""
 
 _USUAL_LEVELS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What is reported of a level, and the step that shows it; one of them may be missing."""
+    """A reported cache and the step that shows it; one may be missing."""
 
     cache: Cache | None
     step: Step | None
 
 
 def drop_memory_steps(steps: Sequence[Step], reported: Sequence[Cache]) -> list[Step]:
-    """`steps` without those whose nearer side is at the latency of memory already."""
+    """Return `steps` without those that start at memory latency."""
     found = list(steps)
     while found:
         is_surplus = len(found) > len(reported) >= _USUAL_LEVELS
@@ -178,11 +177,11 @@ def drop_memory_steps(steps: Sequence[Step], reported: Sequence[Cache]) -> list[
 
 
 def pair_levels(reported: Sequence[Cache], steps: Sequence[Step]) -> list[Pair]:
-    """Caches and steps in order; as many as possible are paired, those most alike."""
+    """Return caches paired with steps in order: as many as possible, closest sizes first."""
     fewer = min(len(reported), len(steps))
 
     def unlike(choice: tuple[tuple[int, ...], tuple[int, ...]]) -> float:
-        """How far reported sizes lie outside of their steps, in octaves."""
+        """Return the distance of reported sizes from their steps, in octaves."""
         return sum(
             math.log2(max(1.0, step.lower_bytes / size, size / step.upper_byte))
             for i, j in zip(*choice, strict=True)
@@ -198,7 +197,7 @@ def pair_levels(reported: Sequence[Cache], steps: Sequence[Step]) -> list[Pair]:
     )
     of = dict(zip(caches, shown, strict=True))
     pairs = [Pair(cache, steps[of[i]] if i in of else None) for i, cache in enumerate(reported)]
-    # Caches keep their order; steps without one come between them, by size.
+    # Caches keep their order; unpaired steps are inserted by size.
     places = list(itertools.accumulate(map(_place, pairs), max))
     alone = [Pair(None, step) for j, step in enumerate(steps) if j not in shown]
     placed = [*zip(places, pairs, strict=True), *((_place(pair), pair) for pair in alone)]
@@ -212,26 +211,26 @@ def _place(pair: Pair) -> float:
 
 
 FARTHER = 2.0
-"""Working sets of so many times the last cache are, for the greater part, in memory."""
+"""Working sets of this multiple of the last-level cache are mostly in memory."""
 
-_WELL_INSIDE = 0.6  # of what a level holds: so much of it collides hardly
+_WELL_INSIDE = 0.6  # of the capacity: few conflict misses
 
 
 def add_latency(level: CacheLevel, below: CacheLevel | None, samples: Samples) -> CacheLevel:
-    """The level with the latency of working sets that it holds and the one below does not."""
+    """Return the level with the latency of working sets that fit it and not the level below."""
     least = 0 if below is None else 2 * below.capacity_bytes
     inside = [size for size in samples if least <= size <= _WELL_INSIDE * level.held_bytes]
-    # The larger ones: the smaller a working set, the more of it the level below still serves.
+    # The larger ones: small working sets are partly served by the level below.
     middle = math.sqrt(max(least, level.held_bytes // 16) * level.held_bytes)
     sizes = [size for size in inside if size >= middle] or inside
     return replace(level, latency=_duration(samples, sizes)) if sizes else level
 
 
 def memory_latency(samples: Samples, last_byte: int) -> Duration | None:
-    """Of the largest octave of working sets, if that is well beyond the last cache."""
+    """Return the latency of the largest octave, if well beyond the last-level cache."""
     least = max(max(samples) / 2, FARTHER * last_byte)
     sizes = [size for size in samples if size > least]
-    cached = f", of which {format_capacity(last_byte)} may be in the last cache"
+    cached = f", up to {format_capacity(last_byte)} of it in the last-level cache"
     return _duration(samples, sizes, cached) if sizes else None
 
 
@@ -250,34 +249,34 @@ def _duration(samples: Samples, sizes: Sequence[int], remark: str = "") -> Durat
         spread=sample.spread,
         provenance=provenance(
             f"{low * 100:.0f}th percentile and median of bursts of dependent loads at random"
-            f" places; in working sets of {span}{remark}",
+            f" addresses; working sets of {span}{remark}",
             f"{len(times_s)} bursts",
         ),
     )
 
 
 _GRID = 1.25
-"""Two neighbouring sizes of the curve are a quarter apart at most: an edge is not known better."""
+"""Ratio of adjacent curve sizes, the accuracy of an edge."""
 
 _SIBLINGS = 2.0
-"""A reported size of up to so many times the upper edge stands for the caches of one core."""
+"""Tolerance of reported sizes for a core's own caches, relative to the upper edge."""
 
-_NEIGHBOURS = 4.0
-"""A guest with a quarter of the cores that share a cache holds a quarter of it among busy ones."""
+_OTHER_GUESTS = 4.0
+"""Tolerance for shared caches: a guest with a quarter of the cores may hold a quarter."""
 
 _PRIVATE_LEVELS = 2
-"""What is presumed of a level that is not reported; farther ones are presumed shared."""
+"""Unreported levels up to this one are assumed private, others shared."""
 
 _LEAST_MEMORY_S = 25e-9
-"""The fastest main memories take 40 ns for a load at a random place, and 32 ns in a curve that ends
-where a quarter of it is still in a last cache of 10 ns."""
+"""Lower limit of memory latency: at least 40 ns for random loads, 32 ns in a curve whose last
+working set is a quarter cached at 10 ns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hierarchy:
-    """The caches of a host, nearest first, the latency of memory, and conditions in words.
+    """Caches of a host, nearest first, memory latency, and conditions.
 
-    The latency is None where the curve does not reach far enough beyond the last cache.
+    The latency is None if the curve ends too close to the last-level cache.
     """
 
     levels: tuple[CacheLevel, ...]
@@ -286,9 +285,9 @@ class Hierarchy:
 
 
 def find_levels(latencies: Latencies | None, topology: Topology) -> Hierarchy:
-    """The caches that the first core of `topology` uses, with the sizes to be believed.
+    """Return the caches of the first core of `topology`, with verified sizes.
 
-    Without latencies of one thread on that core, what is reported stands.
+    Without latencies of that core, reported sizes are used.
     """
     reported = [
         cache
@@ -304,15 +303,15 @@ def find_levels(latencies: Latencies | None, topology: Topology) -> Hierarchy:
         farther = next((each.cache for each in pairs[i + 1 :] if each.cache), None)
         if pair.cache is None and pair.step and farther and farther.level <= number:
             conditions.append(
-                f"a step of the latency curve {_edges(pair.step)} is left out: the operating system"
-                f" reports no level there before L{farther.level}"
+                f"step of the latency curve {_edges(pair.step)} ignored: no level before"
+                f" L{farther.level} is reported"
             )
             continue
         level, condition = _level(pair, number, topology, latencies)
         if levels and level.capacity_bytes <= levels[-1].capacity_bytes:
             conditions.append(
-                f"{level.name} of {format_capacity(level.capacity_bytes)} is left out: it is no"
-                f" larger than {levels[-1].name}"
+                f"{level.name} of {format_capacity(level.capacity_bytes)} ignored: not larger than"
+                f" {levels[-1].name}"
             )
             continue
         levels.append(level)
@@ -339,26 +338,26 @@ def find_levels(latencies: Latencies | None, topology: Topology) -> Hierarchy:
 
 
 def ends_in_cache(latencies: Latencies) -> bool:
-    """Whether the largest working set is still served faster than any memory could."""
+    """Return True if the largest working set is faster than any memory."""
     return latencies.curve.latency_s[-1] < _LEAST_MEMORY_S
 
 
 def _beyond_the_curve(
     levels: Sequence[CacheLevel], pairs: Sequence[Pair], latencies: Latencies
 ) -> tuple[CacheLevel, str] | None:
-    """The last cache, if the curve ends in one that is larger than what is reported."""
+    """Return the last-level cache if the curve ends in one larger than reported."""
     end, end_s = latencies.curve.size_bytes[-1], latencies.curve.latency_s[-1]
     if not levels or not ends_in_cache(latencies) or levels[-1].capacity_bytes >= end:
         return None
     size = format_capacity(end)
-    fact = f"working sets of {size} are still served in {format_s(end_s)}, as no memory does"
+    fact = f"working sets of {size} take {format_s(end_s)} per load, less than any memory"
     last, cache = levels[-1], pairs[-1].cache
     if pairs[-1].step is None and cache is not None:
-        told = f"the operating system reports {format_capacity(cache.size_bytes)}"
+        reported = f"reported as {format_capacity(cache.size_bytes)}"
     else:
-        told = "not reported by the operating system"
+        reported = "size not reported"
         last = replace(last, level=last.level + 1, scope="shared", groups=(), proportions=())
-    why = f"{told}, but {fact}; {size} is taken: the least that it holds"
+    why = f"{reported}, but {fact}; assumed size: {size}, its lower limit"
     found = replace(last, capacity_bytes=end, held_bytes=end, provenance=provenance(why))
     return found, f"{found.name}: {why}"
 
@@ -366,22 +365,22 @@ def _beyond_the_curve(
 def _level(
     pair: Pair, number: int, topology: Topology, latencies: Latencies | None
 ) -> tuple[CacheLevel, str]:
-    """A level, and what is odd about it (``""``: nothing); `number` is that of one not reported."""
+    """Return a level and a note on it (or ``""``); `number` applies if unreported."""
     cache, step = pair.cache, pair.step
     if cache is None:
         assert step is not None
         private = number <= _PRIVATE_LEVELS
-        why = f"not reported by the operating system; the latency curve steps {_edges(step)}"
+        why = f"size not reported; latency curve: step {_edges(step)}"
         level = CacheLevel(
             level=number,
             capacity_bytes=step.upper_byte,
             held_bytes=step.lower_bytes,
             scope="private" if private else "shared",
-            provenance=provenance(f"{why}, the upper edge is taken"),
+            provenance=provenance(f"{why}, upper edge used"),
         )
         sharing = "private to each core" if private else "shared by all cores"
-        return level, f"{level.name}: {why}; presumed {sharing}"
-    # Whether cores share a cache of this level, and which CPUs do; shared where that is not told.
+        return level, f"{level.name}: {why}; assumed {sharing}"
+    # A cache is assumed shared if its CPUs are not reported.
     known = topology.caches if cache.cpus else ()
     instances = [each for each in known if each.level == cache.level and each.cpus]
     groups = tuple(each.cpus for each in instances)
@@ -407,27 +406,26 @@ def _level(
         return reported, ""
     if step is None:
         end = latencies.curve.size_bytes[-1]
-        silent = end >= FARTHER * cache.size_bytes
-        what = "shows no step for it" if silent else f"ends at {format_capacity(end)}"
+        no_step = end >= FARTHER * cache.size_bytes
+        what = "has no step for it" if no_step else f"ends at {format_capacity(end)}"
         note = f"not confirmed: the latency curve {what}"
         stated = replace(reported.provenance, note=note)
-        condition = f"{reported.name}: {size} as reported by the operating system is {note}"
+        condition = f"{reported.name}: reported size of {size} {note}"
         return replace(reported, provenance=stated), condition
     if step.lower_bytes / _GRID <= cache.size_bytes <= step.upper_byte * _GRID:
         confirmed = provenance(
             f"reported by the operating system, confirmed by the latency curve: step {_edges(step)}"
         )
         return replace(reported, provenance=confirmed), ""
-    why = f"the operating system reports {size}, but the latency curve steps {_edges(step)}"
-    # Alone in its guest, a core still shares the last cache with cores outside, and all of its
-    # caches with another thread of the same core.
+    why = f"reported size {size}, but latency curve: step {_edges(step)}"
+    # Other guests share the last-level cache, and another thread of the core all its caches.
     shared = scope == "shared" or cache.level > _PRIVATE_LEVELS
-    most = step.upper_byte * (_NEIGHBOURS if shared else _SIBLINGS)
+    most = step.upper_byte * (_OTHER_GUESTS if shared else _SIBLINGS)
     if step.upper_byte < cache.size_bytes <= most:
-        why += "; neighbours on the host may hold the rest, so the reported size stands"
+        why += "; other guests may use the rest, reported size kept"
         capacity = cache.size_bytes
     else:
-        why += "; the upper edge is taken"
+        why += "; upper edge used"
         capacity = step.upper_byte
     found = replace(
         reported, capacity_bytes=capacity, held_bytes=step.lower_bytes, provenance=provenance(why)
@@ -436,7 +434,7 @@ def _level(
 
 
 def _edges(step: Step) -> str:
-    """``"between 44 and 52 KiB"``; in steps of a 32nd of an octave: no edge is more exact."""
+    """Return ``"between 44 and 52 KiB"``, rounded to a 32nd of an octave."""
 
     def rounded(byte: int) -> str:
         unit = max(1, 1 << (byte.bit_length() - 6))

@@ -1,8 +1,7 @@
-"""Curves over working-set size: the latency of random loads, and the bandwidth of reading.
+"""Curves over the working set: latency of random loads and read bandwidth.
 
-What times one size is handed in, so that all of this runs on simulated caches as well. Sizes lie
-between those that caches have (powers of two and their multiples by 1.25 and 1.5), so that a cache
-is well above one of them and well below the next.
+The timing function is a parameter, so that curves also run on simulated caches. Sizes lie between
+cache sizes (powers of two and their multiples by 1.25 and 1.5), well above one and below the next.
 """
 
 from __future__ import annotations
@@ -23,46 +22,43 @@ from roofline.machine.measuring.estimation import BURST_S, BUSY, Burst, interlea
 SMALLEST_BYTE = 16 << 10
 
 CYCLE_BYTE = 8 << 20
-"""A cycle of so many bytes of lines would come round farther than any level that is that fast. In a
-larger working set they are a sample, which is enough since all of it was read through before."""
+"""A cycle over this many bytes exceeds the capacity of every fast level. Larger working sets are
+sampled, after reading all of them once."""
 
 _LINE_BYTE = 64
 
-_APART = 1.05  # sizes that are nearer to each other would say the same
-_PLACES = (29, 35, 44, 52)  # sizes in an octave, of 32
+_APART = 1.05  # minimum ratio of sizes
+_PLACES = (29, 35, 44, 52)  # sizes per octave, in 32nds
 
 _COARSE_PLACES = (29, 44)
 
 _STEEP = 1.12
-"""Ratio of neighbouring latencies from which on the sizes between them are measured too."""
+"""Ratio of adjacent latencies above which intermediate sizes are measured too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Bursts over one working set, each of `work` loads or bytes on all threads together."""
+    """Bursts over one working set, each of `work` loads or bytes on all threads."""
 
     work: float
     bursts: tuple[Burst, ...]
 
 
 Timer = Callable[[int], Timing]
-"""Brings a working set of so many bytes per thread to where it belongs, and times it.
+"""Brings a working set of the given bytes per thread to its level, and times it.
 
-Raises nothing for want of a burst: a team that got its CPUs never at once has finished none.
+May return no bursts if the threads never ran at the same time.
 """
 
 Samples = Mapping[int, tuple[float, ...]]
-"""Per working-set size the seconds per load, or bytes per second, of every burst that counts.
-
-A size of which no burst was finished is not there.
-"""
+"""Seconds per load, or byte/s, of every valid burst, by working-set size with any."""
 
 Curve = TypeVar("Curve", LatencyCurve, BandwidthCurve)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledCurve(Generic[Curve]):
-    """A curve, and the samples of which it has the medians."""
+    """A curve of medians, and its samples."""
 
     curve: Curve
     samples: Samples
@@ -73,7 +69,7 @@ Bandwidths = SampledCurve[BandwidthCurve]
 
 
 def curve_sizes(largest_bytes: int, places: Sequence[int] = _PLACES) -> list[int]:
-    """Working-set sizes from 16 KiB to `largest_bytes` in whole lines, four an octave."""
+    """Return working-set sizes from 16 KiB to `largest_bytes` in whole lines, four per octave."""
     end = max(SMALLEST_BYTE, largest_bytes // _LINE_BYTE * _LINE_BYTE)
     octaves = (1 << exponent for exponent in range(SMALLEST_BYTE.bit_length() - 1, 63))
     sizes = (octave * place // 32 for octave in octaves for place in places)
@@ -88,10 +84,10 @@ def measure_latencies(
     deadline: float,
     clock: Callable[[], float],
 ) -> Latencies:
-    """Seconds of a dependent load, over working sets from 16 KiB to `largest_bytes`.
+    """Measure the latency of dependent loads for working sets from 16 KiB to `largest_bytes`.
 
-    One round over two sizes an octave shows where latency rises; there the sizes between are added,
-    and all are gone over, round after round, until `deadline` by `clock`, three times at least.
+    A first round over two sizes per octave finds the rises, where intermediate sizes are added. All
+    sizes are then measured in rounds until `deadline` by `clock`, at least three.
     """
     seconds = _seconds_per_load(time_chase)
     first = {size: seconds(size) for size in curve_sizes(largest_bytes, _COARSE_PLACES)}
@@ -110,7 +106,7 @@ def measure_latencies(
 def extend_latencies(
     known: Latencies, time_chase: Timer, *, largest_bytes: int, clock: Callable[[], float]
 ) -> Latencies:
-    """The curve with the sizes from its end to `largest_bytes`, measured in three rounds."""
+    """Return the curve extended to `largest_bytes`, in three rounds."""
     end = known.curve.size_bytes[-1]
     sizes = [size for size in curve_sizes(largest_bytes) if size > end]
     samples = _rounds(sizes, _seconds_per_load(time_chase), -math.inf, clock)
@@ -125,9 +121,9 @@ def _latencies(samples: Samples) -> Latencies:
             size_bytes=tuple(medians),
             latency_s=tuple(medians.values()),
             provenance=provenance(
-                "median of interleaved bursts of dependent loads, a random cycle over all lines of"
-                f" the working set, beyond {format_capacity(CYCLE_BYTE)} over a random sample of"
-                " them; all of it is read through before",
+                "median of interleaved bursts of dependent loads in a random cycle over all lines"
+                f" of the working set, beyond {format_capacity(CYCLE_BYTE)} over a random sample; read"
+                " once before",
                 _range_note(medians, samples),
             ),
         ),
@@ -144,9 +140,9 @@ def measure_bandwidths(
     deadline: float,
     clock: Callable[[], float],
 ) -> Bandwidths:
-    """Bandwidth of `kernel` over working sets from 16 KiB to `largest_bytes` per thread.
+    """Measure the bandwidth of `kernel` for working sets from 16 KiB to `largest_bytes` per thread.
 
-    Two sizes an octave, round after round until `deadline` by `clock`, three times at least.
+    Two sizes per octave, in rounds until `deadline` by `clock`, at least three.
     """
 
     def rates(size: int) -> list[_Value]:
@@ -162,8 +158,7 @@ def measure_bandwidths(
             size_bytes=tuple(medians),
             bytes_per_s=tuple(medians.values()),
             provenance=provenance(
-                f"median of interleaved bursts of {BURST_S * 1e3:g} ms, or of one pass where that"
-                " takes longer",
+                f"median of interleaved bursts of {BURST_S * 1e3:g} ms, or of one pass if longer",
                 _range_note(medians, samples),
             ),
         ),
@@ -172,7 +167,7 @@ def measure_bandwidths(
 
 
 class _Value(NamedTuple):
-    """Figure of one burst, and the fraction of its time that its threads had their CPUs."""
+    """Result of one burst, and the fraction of time that its threads had their CPUs."""
 
     value: float
     busy: float
@@ -187,7 +182,7 @@ def _seconds_per_load(time_chase: Timer) -> Callable[[int], list[_Value]]:
 
 
 def _undisturbed(values: Sequence[_Value]) -> tuple[float, ...]:
-    """The figures of bursts whose threads all had their CPUs; of all bursts if there is none."""
+    """Return the values of undisturbed bursts; of all bursts if there are none."""
     clean = [each for each in values if each.busy >= BUSY]
     return tuple(each.value for each in clean or values)
 
@@ -207,11 +202,13 @@ def _rounds(
 def _medians(samples: Samples, what: str) -> dict[int, float]:
     medians = {size: statistics.median(values) for size, values in samples.items()}
     if not medians:
-        raise MeasurementError(f"no usable timing of {what} at any working-set size; measure again")
+        raise MeasurementError(
+            f"no usable timing of {what}; stop other processes and measure again"
+        )
     return medians
 
 
 def _range_note(medians: Mapping[int, float], samples: Samples) -> str:
     least = min(len(samples[size]) for size in medians)
     sizes = f"{format_capacity(min(medians))} to {format_capacity(max(medians))}"
-    return f"{len(medians)} sizes from {sizes}, {least} bursts each or more"
+    return f"{len(medians)} sizes from {sizes}, at least {least} bursts each"

@@ -1,4 +1,4 @@
-"""The memory hierarchy, found before anything is measured in it: curves, then cache sizes."""
+"""Exploration of the memory hierarchy before measuring its bandwidths: curves, then cache sizes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from roofline.machine.measuring.trials import Shape, Trial, memory_trial
 from roofline.machine.system.topology import Topology
 
 _CURVE_BURST_S = 0.5 * BURST_S
-"""There are many sizes; this is still long against the clock's cost, and 1000 loads from memory."""
+"""Short, because of many sizes, but long against the clock overhead and 1000 memory loads."""
 
 _CHASE_BURSTS = 3
 _READ_BURSTS = 1
@@ -40,17 +40,17 @@ _READ_BURSTS = 1
 _WARM_PASSES = 5
 _LEAST_WARM_PASSES = 2
 _WARM_BYTE = 192 << 20
-"""What one pass reads, last caches need not keep: those of AMD hold little of it before the third.
-A working set of this size and more cannot be held, and fewer passes do."""
+"""Last-level caches of AMD keep little before the third pass. Larger working sets are not cached,
+and need fewer passes."""
 
 _PAGE_LINES = 4096 // pointer_chase.LINE_BYTE
 
 _FIRST_RATE = 4e8
-"""Loads per second that the first size is expected to take, and 64 bytes each; then it is known."""
+"""Expected loads per second (of 64 bytes) of the first size."""
 
 
 class _SizeTimer:
-    """Times working sets of any size, so that a burst of each takes about as long as wanted."""
+    """Times working sets of any size in bursts of equal duration."""
 
     def __init__(self, workers: PinnedThreads, bursts: int) -> None:
         self._workers = workers
@@ -58,7 +58,7 @@ class _SizeTimer:
         self._per_s: dict[int, float] = {}
 
     def _timing(self, size: int, trial: Trial) -> Timing:
-        """Bursts as long as the rate at the nearest smaller size that was timed lets expect."""
+        """Return bursts, sized by the rate at the nearest smaller size."""
         smaller = [each for each in self._per_s if each <= size]
         nearest = max(smaller, default=min(self._per_s, default=0))
         trial.repeats = 1
@@ -72,22 +72,22 @@ class _SizeTimer:
 
 
 class ChaseTimer(_SizeTimer):
-    """Times the pointer chase on the first of `workers`, which has written `buffer`.
+    """Times the pointer chase on the first of `workers`, which has initialized `buffer`.
 
-    A cycle is written when its size is first asked for; all stay, so that sizes can take turns.
-    Before its bursts a working set is read through, from one end to the other.
+    A cycle is written once per size and kept, so that sizes can be interleaved. The working set is
+    read once before its bursts.
     """
 
     def __init__(self, compiled: CompiledKernel, workers: PinnedThreads, buffer: Array) -> None:
         super().__init__(workers, _CHASE_BURSTS)
         self._compiled = compiled
         self._buffer = buffer
-        # Lines that each slot's cycles take: as many lie one on another as a line has pointers.
+        # Lines in use per slot; a line has a pointer for each slot.
         self._used = [0] * pointer_chase.SLOTS
         self._trials: dict[int, tuple[Array, Trial]] = {}
 
     def __call__(self, size_bytes: int) -> Timing:
-        """Bursts over a working set; a ValueError if it does not fit beside those before it."""
+        """Return bursts over a working set; raise ValueError if the buffer is full."""
         if size_bytes not in self._trials:
             self._trials[size_bytes] = self._prepare(size_bytes)
         memory, trial = self._trials[size_bytes]
@@ -101,7 +101,7 @@ class ChaseTimer(_SizeTimer):
         )
         slot = next((i for i, used in enumerate(self._used) if used + lines <= room), None)
         if slot is None:
-            raise ValueError(f"no room for another cycle of {lines} lines among {room}")
+            raise ValueError(f"no room for a cycle of {lines} lines in {room}")
         first = self._used[slot]
         self._used[slot] = -(-(first + lines) // _PAGE_LINES) * _PAGE_LINES
         memory = self._buffer[
@@ -123,8 +123,7 @@ class ChaseTimer(_SizeTimer):
 class ReadTimer(_SizeTimer):
     """Times a stream kernel on pinned threads, at the start of the buffer of each.
 
-    Every burst goes over the whole of each thread's working set, again and again until it has
-    taken long enough.
+    A burst repeats over the whole working set until it is long enough.
     """
 
     def __init__(
@@ -135,25 +134,25 @@ class ReadTimer(_SizeTimer):
         self._buffers = buffers
 
     def __call__(self, size_bytes: int) -> Timing:
-        """Bursts over a working set of so many bytes per thread, all streams together."""
+        """Return bursts over a working set of `size_bytes` per thread, all streams."""
         trial = memory_trial(self._compiled, size_bytes, self._buffers, again=True)
         return self._timing(size_bytes, trial)
 
 
 def _read_through(memory: Array) -> None:
-    """Brings every line to the level that holds it."""
+    """Read every line, to bring it to its level."""
     words = memory.view(np.uint64)[:: pointer_chase.SLOTS]
     for _ in range(max(_LEAST_WARM_PASSES, min(_WARM_PASSES, _WARM_BYTE // memory.size))):
         np.add.reduce(words)
 
 
 _LATENCY_SHARE = 0.5
-"""Of the time for curves; each team's bandwidth curve has an equal share of the rest."""
+"""Share of the time for the latency curve; the rest is for each team's bandwidth curve."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExploredHierarchy:
-    """The hierarchy, the curves that show it, and the samples behind them."""
+    """The hierarchy, its curves, and their samples."""
 
     hierarchy: Hierarchy
     latency_curve: LatencyCurve | None
@@ -175,11 +174,10 @@ def explore(
     clock: Callable[[], float],
     report: Progress,
 ) -> ExploredHierarchy:
-    """Measures the curves in about `budget_s` seconds and finds the caches in them.
+    """Measure the curves in about `budget_s` seconds and return the caches.
 
-    Latency is that of one of the ``teams``. Curves end at `largest_bytes`, on all threads together;
-    where the latency curve still ends in a cache it is extended up to `max_bytes` (None: not at
-    all), which takes longer.
+    Curves end at `largest_bytes` on all threads. A latency curve that ends in a cache is extended
+    up to `max_bytes` (None: not), beyond the budget.
     """
     begin = clock()
     report(0.0, "allocating memory for curves")
@@ -187,7 +185,7 @@ def explore(
     conditions: list[str] = []
     latencies: Latencies | None = None
     if chase is not None:
-        report(0.0, "latency of random loads, by working set")
+        report(0.0, "latency of random loads over the working set")
         try:
             latencies = measure_latencies(
                 ChaseTimer(chase, workers, memory[0]),
@@ -205,14 +203,13 @@ def explore(
                 conditions,
             )
         except MeasurementError as error:
-            conditions.append(f"cache sizes could not be looked for: {error}")
-    # And memory of every other worker.
+            conditions.append(f"cache sizes not measured: {error}")
     memory += [allocate(memory[0].size // workers.threads) for _ in range(1, workers.threads)]
     workers.each(lambda i: fill(memory[i], lambda: workers.stopped) if i else None)
     bandwidths: list[Bandwidths] = []
     for number, team in enumerate(teams if read else (), start=1):
         assert read is not None and isinstance(read.kernel, StreamKernel)
-        report(0.0, f"read bandwidth by working set, {counted(team, 'thread')}")
+        report(0.0, f"read bandwidth over the working set, {counted(team, 'thread')}")
         share = _LATENCY_SHARE + (1 - _LATENCY_SHARE) * number / len(teams)
         try:
             found = measure_bandwidths(
@@ -252,7 +249,7 @@ def explore(
 
 
 def _point(label: str, quantity: Quantity, work: float, walls_s: Iterable[float]) -> Series:
-    """The samples of a size of a curve: their rate, not the CPU time of their bursts."""
+    """Return the samples of one curve size, as rates without CPU times."""
     bursts = tuple(Burst(wall_s=each, cpu_s=math.nan, busy=math.nan) for each in walls_s)
     return Series(label=label, quantity=quantity, work=work, bursts=bursts)
 
@@ -272,7 +269,7 @@ def _extended(
     clock: Callable[[], float],
     conditions: list[str],
 ) -> Latencies:
-    """The curve up to an octave beyond the caches, or to `max_bytes`; `memory` is made larger."""
+    """Return the curve extended beyond the caches, or to `max_bytes`; `memory` grows."""
     in_cache = ends_in_cache(latencies)
     while in_cache and memory[0].size < max_bytes:
         in_cache = ends_in_cache(latencies)
@@ -286,6 +283,6 @@ def _extended(
                 clock=clock,
             )
         except MeasurementError as error:
-            conditions.append(f"the latency curve could not be extended: {error}")
+            conditions.append(f"latency curve not extended: {error}")
             break
     return latencies

@@ -1,4 +1,4 @@
-"""Cache levels, and the working sets of kernels that one level serves."""
+"""Cache levels, and the kernel working sets that one level serves."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from roofline.machine.system.topology import Topology
 class CacheLevel:
     """One level of cache.
 
-    ``capacity_bytes`` of one instance enters bounds: of what it may be, the larger, since a cache
-    taken too small makes a bound that can be beaten. ``held_bytes`` is what is sure to stay in it,
-    the smaller: working sets follow that. ``groups`` are the CPUs that share each instance (empty:
-    one instance per thread, or one for all if shared), ``proportions`` the sizes of these instances
-    as multiples of the one that the capacity is of (empty: all alike).
+    ``capacity_bytes`` of one instance is used for minimum times: the larger candidate, because a
+    cache taken too small gives times that can be beaten. ``held_bytes``, the smaller candidate, is
+    used for working sets. ``groups`` are the CPUs of each instance (empty: one per thread, or one
+    for all if shared); ``proportions`` their sizes relative to ``capacity_bytes`` (empty: equal).
     """
 
     level: int
@@ -38,17 +37,17 @@ class CacheLevel:
         return f"L{self.level}"
 
     def sharers(self, cpus: Collection[int]) -> int:
-        """How many of `cpus` share the instance that the most of them share; at least one."""
+        """Return the largest number of `cpus` on one instance, at least one."""
         if self.groups:
             return max(1, *(len(set(group) & set(cpus)) for group in self.groups))
         return 1 if self.scope == "private" else max(1, len(cpus))
 
     def reachable_bytes(self, cpus: Collection[int]) -> int:
-        """Bytes of all instances together that `cpus` reach."""
+        """Return the bytes of all instances of `cpus`."""
         return sum(self.instances(cpus))
 
     def instances(self, cpus: Collection[int]) -> tuple[int, ...]:
-        """Bytes of each instance that `cpus` reach; at least one."""
+        """Return the bytes of each instance of `cpus`; at least one."""
         if self.groups:
             proportions = self.proportions or (1.0,) * len(self.groups)
             sizes = tuple(
@@ -62,44 +61,43 @@ class CacheLevel:
 
 
 def note_instances(level: CacheLevel, cpus: Collection[int]) -> CacheLevel:
-    """The level with a provenance that says so if `cpus` share several instances of it."""
+    """Return the level with a note in its provenance if `cpus` use several instances."""
     sizes = level.instances(cpus)
     if level.scope == "private" or len(sizes) == 1:
         return level
     found = sorted(set(sizes), reverse=True)
-    told = f"{len(sizes)} instances of {' or '.join(format_capacity(each) for each in found)}"
-    reference = f"{told}; {level.provenance.reference}"
+    instances = f"{len(sizes)} instances of {' or '.join(format_capacity(each) for each in found)}"
+    reference = f"{instances}; {level.provenance.reference}"
     return replace(level, provenance=replace(level.provenance, reference=reference))
 
 
 DRAM = "DRAM"
 
 _LEAST_DRAM_BYTE = 64 << 20
-_DRAM_FACTOR = 4  # arrays of twice the last cache still read a quarter faster than memory
-_SCARCE_DRAM_FACTOR = 2  # arrays of less than that are not in memory any more
+_DRAM_FACTOR = 4  # arrays of twice the last-level cache still read 25 % faster than memory
+_SCARCE_DRAM_FACTOR = 2  # smaller arrays are cached
 
 _WANTED_FACTOR = 8
 _WANTED_BYTE = 1 << 30
-"""Last caches do not forget in order: the longer the way round, the less is still there."""
+"""Last-level caches evict out of order: larger arrays leave fewer hits."""
 
 _CURVE_FACTOR = 4
-_UNKNOWN_CACHE_BYTE = 64 << 20  # what the curve must reach beyond where no cache is reported
+_UNKNOWN_CACHE_BYTE = 64 << 20  # assumed last-level cache if none is reported
 
 _FRACTION = 8
 _SCARCE_FRACTION = 4
-"""Of the available memory, the largest working set: an eighth, a quarter where that is too little.
+"""Largest working set as a fraction of available memory: 1/8, or 1/4 if that is too little.
 
-One thread's buffer and those of all threads together take twice that. The curve's buffers are given
-back before those of the working sets are allocated."""
+Buffers of one thread and of all threads take twice that; curve buffers are freed before.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkingSet:
-    """Bytes of all streams together that each of `threads` threads goes over at one level.
+    """Bytes of all streams that each of `threads` threads accesses at one level.
 
-    ``capacity_bytes`` is that of the level: of one core if it is private, of all instances in the
-    reach of the largest team if it is shared (None: no limit known). ``source`` says in words what
-    it rests on.
+    ``capacity_bytes`` of the level: of one core if private, of all reachable instances if shared
+    (None: unlimited). ``source`` is the provenance of that size.
     """
 
     level: str
@@ -111,7 +109,7 @@ class WorkingSet:
 
     @property
     def note(self) -> str:
-        """What the working set rests on, for the provenance of its bandwidths."""
+        """Working set and cache size, for the provenance of bandwidths."""
         size = f"{format_capacity(self.bytes_per_thread)} per thread"
         if self.capacity_bytes is None:
             return size
@@ -120,10 +118,10 @@ class WorkingSet:
 
 
 def first_curve_bytes(topology: Topology, available_bytes: int) -> int:
-    """The working set at which curves end at first: 4 times the last cache, as memory allows.
+    """Return the largest working set of the first curve: 4 times the last-level cache.
 
-    The last cache is the largest that is reported; 256 MiB where none is. At most 1 GiB and an
-    eighth of the available memory, or a quarter where an eighth is less than twice the cache.
+    256 MiB if no cache is reported. At most 1 GiB and 1/8 of available memory, or 1/4 if 1/8 is
+    less than twice the cache.
     """
     caches = [topology.cache(cache.level) for cache in topology.caches]
     last = max((cache.size_bytes for cache in caches if cache), default=_UNKNOWN_CACHE_BYTE)
@@ -132,7 +130,7 @@ def first_curve_bytes(topology: Topology, available_bytes: int) -> int:
 
 
 def max_curve_bytes(available_bytes: int) -> int:
-    """The working set up to which a curve that ends in a cache is extended."""
+    """Return the limit of an extended curve."""
     return min(_WANTED_BYTE, available_bytes // _SCARCE_FRACTION)
 
 
@@ -142,16 +140,15 @@ def plan_working_sets(
     teams: Sequence[int],
     available_bytes: int,
 ) -> tuple[list[WorkingSet], list[str]]:
-    """The working sets of every team at every level it can be measured at, nearest level first.
+    """Return the working sets of each team at each measurable level, nearest first.
 
-    Besides, what had to be left out or made smaller, in words. `available_bytes` may be allocated
-    in all, before the curve's.
+    Also returns notes on omitted or reduced sets. `available_bytes` includes the curve's memory.
     """
     sets: list[WorkingSet] = []
     conditions: list[str] = []
     largest = topology.cores[: max(teams)] or tuple(range(max(teams)))
-    # What each level holds at most: per core if it is private, else on all CPUs together. No level
-    # holds less than the one before it: all instances of that may well hold more.
+    # Capacities, per core if private, else of all instances; made monotonic, because all instances
+    # of a nearer level may hold more.
     held = (
         each.capacity_bytes if each.scope == "private" else each.reachable_bytes(largest)
         for each in levels
@@ -170,7 +167,8 @@ def plan_working_sets(
 def _cache_sets(
     levels: Sequence[CacheLevel], capacities: Sequence[int], cpus: Sequence[int]
 ) -> Iterator[WorkingSet]:
-    """A level is left out where a thread's share of it is too small beside the level before it."""
+    """Yield working sets; a level is omitted if a thread's share is too close to the level
+    before."""
     below = 0
     for each, capacity in zip(levels, capacities, strict=True):
         share = each.held_bytes // each.sharers(cpus)
@@ -180,7 +178,7 @@ def _cache_sets(
             case 2:
                 least, wanted, most = 4 * below, share // 2, share * 3 // 4
             case _:
-                # A last level is shared with the host's other tenants: the smaller, the surer.
+                # Other guests share the last level: small sets are safer.
                 least, wanted, most = 2 * below, max(4 * below, share // 8), share // 2
         size = min(max(wanted, least), most)
         if size >= least:
@@ -198,26 +196,26 @@ def _cache_sets(
 def _memory_set(
     caches_bytes: int, threads: int, available_bytes: int
 ) -> tuple[WorkingSet | None, str]:
-    """The working set in main memory alone, and what is wrong with it, in words.
+    """Return the working set in main memory, and a note on it.
 
-    8 times the caches in reach; at least 4 times, and where memory is scarce 2 times.
+    8 times the reachable caches; at least 4 times, or 2 times if memory is scarce.
     """
     wanted = max(_LEAST_DRAM_BYTE, _DRAM_FACTOR * caches_bytes)
     least = max(_LEAST_DRAM_BYTE, _SCARCE_DRAM_FACTOR * caches_bytes)
     most = _allowance(available_bytes, wanted)
     team = counted(threads, "thread")
-    free = f"{format_capacity(available_bytes)} of memory are available"
+    free = f"{format_capacity(available_bytes)} of memory available"
     if most < least:
         return None, (
-            f"{DRAM} on {team} is left out: only {free}, and a quarter of that is less"
-            f" than the {format_capacity(least)} that no cache holds"
+            f"{DRAM} on {team} not measured: only {free}; a quarter of it is less than the"
+            f" {format_capacity(least)} that exceed the caches"
         )
     total = min(max(wanted, min(_WANTED_FACTOR * caches_bytes, _WANTED_BYTE)), most)
     condition = ""
     if total < wanted:
         condition = (
-            f"{DRAM} on {team} has working sets of {format_capacity(total)} instead of"
-            f" {format_capacity(wanted)}, because only {free}: the last cache still serves a part"
+            f"{DRAM} on {team}: working sets of {format_capacity(total)} instead of"
+            f" {format_capacity(wanted)}, only {free}; partly served by the last-level cache"
         )
     return WorkingSet(
         level=DRAM,
@@ -229,7 +227,7 @@ def _memory_set(
 
 
 def _allowance(available_bytes: int, wanted_bytes: int) -> int:
-    """Bytes that may be allocated for one purpose where `wanted_bytes` are needed for it."""
+    """Return the bytes that may be allocated for one purpose that needs `wanted_bytes`."""
     usual = available_bytes // _FRACTION
     return (
         usual if usual >= wanted_bytes else min(wanted_bytes, available_bytes // _SCARCE_FRACTION)

@@ -1,4 +1,4 @@
-"""How this host will be measured and why, in plain words; what it says is read, never assumed."""
+"""Description of the measurement on this host, from its reported properties."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelPlan:
-    """Kernels of this host, by the names that tables use.
+    """Kernels of this host, by their names in tables.
 
-    ``lacking`` are units that this CPU does not have, each with the instruction sets it lacks;
-    ``refused`` those that should run and do not, each with the reason. ``used_sets`` are the
-    instruction sets that some kernel uses.
+    ``lacking``: units that the CPU lacks, with the missing instruction sets. ``refused``: units
+    that cannot run, with the reason. ``used_sets``: instruction sets with a kernel.
     """
 
     measured: tuple[str, ...]
@@ -49,10 +48,10 @@ def explain(
     profile_file: Path,
     last: HardwareProfile | None = None,
 ) -> tuple[Section, ...]:
-    """How this host will be measured, in words.
+    """Return a description of the measurement on this host.
 
-    ``array_bytes`` are those of all threads together in DRAM (None: it cannot be measured);
-    ``last`` is the profile in ``profile_file``.
+    ``array_bytes``: DRAM arrays of all threads (None: too little memory). ``last``: the profile in
+    ``profile_file``.
     """
     hidden = (_OF_GUESTS,) if host_state.frequency.hypervisor else ()
     sections = {
@@ -62,9 +61,9 @@ def explain(
         "Clock": _clock(host_state.frequency),
         "Caches": _caches(host_state.topology),
         "Memory": _memory(host_state, array_bytes),
-        "What is counted": _COUNTED,
-        "What cannot be known here": (*_UNKNOWABLE, *hidden),
-        "The profile": _profile(profile_file, last),
+        "Counting": _COUNTED,
+        "Limits": (*_UNKNOWABLE, *hidden),
+        "Profile": _profile(profile_file, last),
     }
     return tuple(Section(title=title, lines=lines) for title, lines in sections.items())
 
@@ -72,12 +71,12 @@ def explain(
 def _cores(host_state: HostState, threads: int) -> tuple[str, ...]:
     host, topology = host_state.host, host_state.topology
     lines = [f"{host.cpu_model}, {host.architecture}; {host.operating_system}."]
-    every = f"1 thread and on {threads} threads" if threads > 1 else "1 thread"
+    counts = f"1 and on {threads} threads" if threads > 1 else "1 thread"
     if topology.allowed_cpus:
         cpus = ", ".join(map(str, topology.cores[:threads]))
-        lines.append(f"Every kernel runs on {every}, pinned to CPU {cpus}.")
+        lines.append(f"Every kernel runs on {counts}, pinned to CPU {cpus}.")
     else:
-        lines.append(f"Every kernel runs on {every}; threads cannot be pinned on this system.")
+        lines.append(f"Every kernel runs on {counts}; this system does not pin threads.")
     lines += [_sentence(each) for each in core_conditions(topology)]
     lines += [_sentence(each) for each in unknown_conditions(host, topology)]
     return tuple(lines)
@@ -88,62 +87,58 @@ def _sets(host_state: HostState, kernels: KernelPlan) -> tuple[str, ...]:
     if kernels.measured:
         lines.append(f"Measured: {', '.join(kernels.measured)}.")
     else:
-        lines.append("No kernel of ours can run here: only what torch reaches is measured.")
-    lines += [f"Left out: {name}: {_sentence(why)}" for name, why in kernels.refused.items()]
+        lines.append("No own kernel can run here; only library ceilings (torch) are measured.")
+    lines += [f"Not measured: {name}: {_sentence(why)}" for name, why in kernels.refused.items()]
     lines += [
-        f"No {name}: the CPU lacks {missing}, or the operating system did not enable it."
+        f"No {name}: {missing} missing in the CPU, or not enabled by the operating system."
         for name, missing in kernels.lacking.items()
     ]
     unused = [each for each in host_state.host.instruction_sets if each not in kernels.used_sets]
     if unused:
-        lines.append(f"Present, and no kernel of ours is made of them: {', '.join(unused)}.")
+        lines.append(f"Instruction sets without a kernel: {', '.join(unused)}.")
     return tuple(lines)
 
 
 _TIMING = (
-    f"Kernels run in bursts of {BURST_S * 1e3:g} ms, timed inside the compiled code, all threads of"
-    " a burst starting together; rounds over all kernels let what changes hit all alike.",
-    "Each thread's CPU time is taken beside the wall time: a burst in which a thread had its CPU"
-    f" for less than {BUSY * 100:.0f} % of the time is left out, so that competitors do not lower a"
-    " ceiling; how many there were is said.",
-    f"Peak is the {PEAK_QUANTILE * 100:.0f}th percentile of the burst rates and enters bounds;"
-    " sustained is their median and enters predictions.",
-    "Two forms of every kernel are measured, and the faster one counts; where the other falls short"
-    " by more than 3 %, the ceiling is marked doubtful (with --quick there is one form).",
-    "The machine code of every kernel is read before it runs: so many of the wanted instructions in"
-    " the loop, and nothing spilled to memory. Data are finite, normal numbers.",
+    f"Kernels run in bursts of {BURST_S * 1e3:g} ms, timed inside the compiled code. All threads"
+    " start together; kernels are interleaved, so that drift affects all of them.",
+    f"Bursts in which a thread had its CPU for less than {BUSY * 100:.0f} % of the time are"
+    " discarded and counted, so that other processes do not lower a ceiling.",
+    f"Peak is the {PEAK_QUANTILE * 100:.0f}th percentile of burst rates, used for minimum times;"
+    " sustained is their median, used for predictions.",
+    "Every kernel is measured in two variants, of which the faster counts. If the other is more"
+    " than 3 % slower, the ceiling is marked unreliable (--quick: one variant).",
+    "The machine code of every kernel is checked before it runs: expected instructions in the loop,"
+    " no register spills. Data are finite, normal numbers.",
 )
 
 _COUNTED = (
-    "FLOP: a fused multiply-add is two. Bytes: those that loads and stores name.",
-    "A plain store to a line that is not in the cache makes the CPU read the line first"
-    " (write-allocate); that traffic is not counted, as in STREAM, and each figure says so.",
-    "Stores past the caches (non-temporal) are measured besides: what they store goes to memory,"
-    " whichever level the loads come from.",
+    "FLOP: a fused multiply-add is two. Bytes: those of loads and stores.",
+    "A store to a line outside the cache first reads the line (write-allocate). As in STREAM, that"
+    " traffic is not counted; tables mark such figures.",
+    "Non-temporal stores are measured too: they go to memory, whichever level loads come from.",
 )
 
 
 def _clock(frequency: Frequency) -> tuple[str, ...]:
     lines: list[str] = []
     if frequency.hypervisor:
-        lines.append(
-            "This is a virtual machine: its host governs the clock and may show another one."
-        )
+        lines.append("Virtual machine: the host controls the clock and may report a different one.")
     if frequency.governors:
         driver = f" ({frequency.driver})" if frequency.driver else ""
         lines.append(f"Governor: {', '.join(frequency.governors)}{driver}.")
     if frequency.most_hz is not None:
-        lines.append(f"The system says up to {format_si(frequency.most_hz, 'Hz')}.")
+        lines.append(f"Reported maximum: {format_si(frequency.most_hz, 'Hz')}.")
     else:
-        lines.append("The system does not say how fast the clock can be.")
+        lines.append("Reported maximum: unknown.")
     lines += [_sentence(each) for each in frequency_conditions(frequency)]
-    lines.append("The clock under load is measured: by a chain of additions of one cycle each.")
+    lines.append("The clock under load is measured by dependent additions of one cycle each.")
     return tuple(lines)
 
 
 def _caches(topology: Topology) -> tuple[str, ...]:
     if not topology.caches:
-        return ("The system reports none; they are looked for by measuring.",)
+        return ("None reported; found by measurement.",)
     levels = sorted({cache.level for cache in topology.caches})
     shown: list[str] = []
     for level in levels:
@@ -153,61 +148,59 @@ def _caches(topology: Topology) -> tuple[str, ...]:
             shown.append(f"L{level} {format_capacity(cache.size_bytes)}{shared}")
     return (
         f"Reported: {'; '.join(shown)}.",
-        "Reported sizes can be wrong in virtual machines: they are found from the curve of the"
-        " latency over the working set, and both are said where they differ.",
+        "Reported sizes can be wrong in virtual machines. They are checked against the latency"
+        " curve over the working set, and differences are reported.",
     )
 
 
 _HUGE_PAGES = {
-    "always": "Memory gets huge pages (always).",
-    "madvise": "Memory gets huge pages where it is asked for, as it is here (madvise).",
-    "never": "Memory gets small pages only (never); they can lower the bandwidth of L2 and beyond.",
-    "": "Whether memory gets huge pages is not told here.",
+    "always": "Huge pages: always.",
+    "madvise": "Huge pages: on request (madvise), as used here.",
+    "never": "Huge pages: never; small pages can lower the bandwidth of L2 and beyond.",
+    "": "Huge pages: unknown.",
 }
 
 
 def _memory(host_state: HostState, array_bytes: int | None) -> tuple[str, ...]:
     limit = host_state.memory_limit_bytes
-    within = f", of the {format_capacity(limit)} that the container may use" if limit else ""
+    within = f" of the container's limit of {format_capacity(limit)}" if limit else ""
     lines = [f"Available: {format_capacity(host_state.available_bytes)}{within}."]
     if array_bytes is None:
-        lines.append("That is too little to measure DRAM.")
+        lines.append("Too little memory to measure DRAM.")
     else:
         lines.append(
-            f"DRAM is measured over {format_capacity(array_bytes)}, written before it is read, each"
-            " part by the thread that uses it."
+            f"DRAM working set: {format_capacity(array_bytes)}, initialized by the threads that use"
+            " it."
         )
     lines.append(_HUGE_PAGES[host_state.huge_pages])
     nodes = host_state.nodes
     if len(nodes) < 2:
-        near = "All memory is equally near (one NUMA node)."
-        return *lines, near if nodes else "NUMA is not told here."
+        return *lines, "NUMA: one node." if nodes else "NUMA: unknown."
     shown = ", ".join(f"node {n.number} ({format_capacity(n.memory_bytes)})" for n in nodes)
     numa = (
-        f"NUMA: {shown}; ceilings use the memory of all nodes that have a thread, and the ways from"
-        " node to node are measured besides."
+        f"NUMA: {shown}. Ceilings use the memory of all nodes with a thread; links between nodes"
+        " are measured too."
     )
     return *lines, numa
 
 
 _UNKNOWABLE = (
-    "Hardware counters are not used: virtual machines and containers mostly hide them, so FLOP,"
-    " traffic and clock come from kernels whose work is known.",
-    "Other tenants of the host share its memory, its last cache and its power; they show only as"
-    " spread and phases.",
+    "Hardware counters are not used, because virtual machines and containers mostly hide them."
+    " FLOP, traffic and clock come from kernels with known work.",
+    "Other guests share memory, last-level cache and power; they are visible only as spread.",
 )
-_OF_GUESTS = "Whether two CPUs of a virtual machine share a core is what its host tells."
+_OF_GUESTS = "Only the host knows if two CPUs of a virtual machine share a core."
 
 
 def _profile(file: Path, last: HardwareProfile | None) -> tuple[str, ...]:
     if last is None:
-        return (f"It is kept in {file}; there is none yet.",)
-    day = f"is of {last.date}" if last.date else "says no date"
-    lines = [f"It is kept in {file}; the last one {day}, {describe_threads(last, last.threads)}."]
+        return (f"Stored in {file}; none yet.",)
+    day = last.date or "unknown date"
+    lines = [f"Stored in {file}; last: {day}, {describe_threads(last, last.threads)}."]
     if last.conditions:
-        lines += [f"It noticed: {_sentence(each)}" for each in last.conditions]
+        lines += [f"Its conditions: {_sentence(each)}" for each in last.conditions]
     else:
-        lines.append("It noticed nothing that disturbed it.")
+        lines.append("No disturbance was recorded.")
     return tuple(lines)
 
 

@@ -1,1 +1,1 @@
-"""What the operating system tells about this host: CPUs, limits, memory, what else runs."""
+"""This host as the operating system reports it: CPUs, limits, memory, other processes."""

@@ -1,4 +1,5 @@
-"""Activity of the host: quiet before measuring; steal, throttling and competitors during it."""
+"""Host activity: idle check before a measurement; steal, throttling and other processes during
+it."""
 
 from __future__ import annotations
 
@@ -17,13 +18,13 @@ from roofline.machine.system.system_files import control_group, read, whole_numb
 from roofline.machine.system.topology import ROOT, Topology
 
 _NOTABLE_STEAL = 0.01
-"""Fraction of the measured time that the hypervisor may take before it is mentioned."""
+"""Fraction of the measured time taken by the hypervisor from which it is reported."""
 
 _NOTABLE_COMPETITION = 0.05
-"""Fraction of the CPU time that other processes may take before it is mentioned."""
+"""Fraction of the CPU time used by other processes from which it is reported."""
 
 _BUSY_FIELDS = (0, 1, 2, 5, 6)
-"""Of a line in /proc/stat: user, nice, system, irq, softirq; guests are in user already."""
+"""Fields in /proc/stat: user (with guests), nice, system, irq, softirq."""
 
 _STEAL_FIELD = 7
 _DECIMAL = re.compile(r"[0-9]{1,20}\.[0-9]{1,20}")
@@ -31,13 +32,12 @@ _DECIMAL = re.compile(r"[0-9]{1,20}\.[0-9]{1,20}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """Running counters of the host.
+    """Cumulative counters of the host.
 
-    ``steal_s`` is CPU time that the hypervisor gave to others, summed over CPUs; ``throttled`` the
-    number of scheduler periods cut short by the CPU quota, and ``throttled_s`` how long tasks
-    waited for that; ``load`` the average number of runnable tasks in the last minute; ``busy_s``
-    the CPU time of all processes on the `watched` CPUs, ``own_s`` that of this process. None: not
-    reported.
+    ``steal_s``: CPU time that the hypervisor gave to other guests, summed over CPUs. ``throttled``:
+    scheduler periods cut short by the CPU quota; ``throttled_s``: time that tasks waited for it.
+    ``load``: average number of runnable tasks in the last minute. ``busy_s``: CPU time of all
+    processes on the `watched` CPUs; ``own_s``: that of this process. None: not reported.
     """
 
     steal_s: float
@@ -54,11 +54,10 @@ def read_activity(
     cpus: tuple[int, ...] = (),
     own_clock: Callable[[], float] = time.process_time,
 ) -> Activity:
-    """The counters now, from ``/proc`` and ``/sys`` under `root`; zero or None where there are
-    none.
+    """Return the current counters from ``/proc`` and ``/sys`` under `root`; zero or None if
+    missing.
 
-    ``cpus`` are watched for other processes, siblings of the cores in use too: who computes there
-    takes half of a core.
+    Processes on ``cpus`` are counted, including SMT siblings of the cores in use, which share them.
     """
     rows = {
         words[0]: [whole_number(word) or 0 for word in words[1:]]
@@ -83,7 +82,7 @@ def read_activity(
 
 
 def minor_faults() -> int:
-    """Page faults of the calling thread so far; of the process where threads are not told apart."""
+    """Return the page faults of the calling thread, or of the process if not counted by thread."""
     import resource  # absent on Windows, where no kernel runs
 
     who = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
@@ -91,51 +90,48 @@ def minor_faults() -> int:
 
 
 def competition(before: Activity, after: Activity, *, elapsed_s: float) -> float | None:
-    """Fraction of the watched CPUs' time that other processes took; None where not readable."""
+    """Return the fraction of the watched CPUs used by other processes; None: unknown."""
     if before.busy_s is None or after.busy_s is None or elapsed_s <= 0:
         return None
-    # Counters go back when a CPU goes offline: what is below zero or above all is not known better.
+    # Counters fall when a CPU goes offline, so the result is clamped.
     others_s = (after.busy_s - before.busy_s) - (after.own_s - before.own_s)
     return min(1.0, max(0.0, others_s / (elapsed_s * max(1, after.watched))))
 
 
 def disturbances(before: Activity, after: Activity, *, elapsed_s: float, cpus: int) -> list[str]:
-    """Disturbances between two readings, `elapsed_s` apart, of a measurement on so many CPUs."""
+    """Return the disturbances of a measurement on `cpus` CPUs between two readings."""
     found: list[str] = []
     stolen_s = after.steal_s - before.steal_s
     if stolen_s > _NOTABLE_STEAL * elapsed_s * cpus:
-        found.append(
-            f"steal: the hypervisor took {stolen_s:.2f} s of CPU time in {elapsed_s:.1f} s"
-        )
+        found.append(f"steal: other guests used {stolen_s:.2f} s of CPU time in {elapsed_s:.1f} s")
     throttled = after.throttled - before.throttled
     if throttled > 0:
         waited_s = after.throttled_s - before.throttled_s
-        waiting = f" ({waited_s:.2f} s of waiting)" if waited_s > 0 else ""
+        waiting = f" ({waited_s:.2f} s waiting)" if waited_s > 0 else ""
         found.append(
-            f"quota: the container's CPU quota cut {throttled} scheduler periods short{waiting};"
-            " give it more CPUs or measure with fewer --threads"
+            f"quota: the container's CPU quota throttled {throttled} scheduler periods{waiting};"
+            " raise it or use fewer --threads"
         )
     taken = competition(before, after, elapsed_s=elapsed_s)
     if taken is not None and taken > _NOTABLE_COMPETITION:
         found.append(
-            f"competitors: other processes took {format_percent(taken)} of the time of the"
-            f" {counted(after.watched, 'CPU')} that may be used; stop them and measure again"
+            f"contention: other processes used {format_percent(taken)} of"
+            f" {counted(after.watched, 'CPU')}; stop them and measure again"
         )
     if before.load is not None and before.load > 0.5 * cpus:
         found.append(
-            f"load: {before.load:.1f} tasks were running on {counted(cpus, 'CPU')} when the"
-            " measurement began"
+            f"load: {before.load:.1f} tasks were running on {counted(cpus, 'CPU')} at the start"
         )
     return found
 
 
 _LOOK_S = 0.25
-"""How long is looked before anything is measured: 25 of the ticks that the system counts in."""
+"""Duration of the idle check: 25 ticks of the system's counters."""
 
 _BUSY = 0.2
-"""Share of the CPUs that others may take; above that, a measurement is theirs as much as ours."""
+"""Share of the CPUs used by other processes that prevents a measurement."""
 
-_PRESSED = 5.0  # percent of the last ten seconds in which some task waited for memory
+_PRESSED = 5.0  # percent of the last ten seconds
 
 
 def check_quiet(
@@ -146,9 +142,9 @@ def check_quiet(
     clock: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[str, ...]:
-    """Looks whether others compute on the CPUs that are to be measured.
+    """Raise MeasurementError if other processes use the CPUs to be measured.
 
-    With `force` it only says so; else a MeasurementError.
+    With `force`, return a warning instead.
     """
     cpus = topology.allowed_cpus or topology.cores
     look = read_now or partial(read_activity, cpus=cpus)
@@ -158,17 +154,16 @@ def check_quiet(
     share = competition(before, after, elapsed_s=clock() - begin)
     if share is None or share <= _BUSY:
         return ()
-    what = f"other processes take {format_percent(share)} of the CPUs"
+    what = f"other processes use {format_percent(share)} of the CPUs"
     if not force:
         raise MeasurementError(
-            f"the machine is busy: {what}; stop them, or measure all the same with"
-            f" {argument('force', True)}"
+            f"the machine is busy: {what}; stop them, or set {argument('force', True)}"
         )
-    return (f"measured although the machine was busy: {what}",)
+    return (f"measured on a busy machine: {what}",)
 
 
 def memory_pressure(root: Path = ROOT) -> tuple[str, ...]:
-    """Whether tasks have waited for memory lately, in words."""
+    """Return a warning if tasks recently waited for memory."""
     for line in read(root / "proc/pressure/memory").splitlines():
         found = re.match(r"some avg10=(\d+(?:\.\d+)?)\b", line)
         if found is None:

@@ -1,4 +1,4 @@
-"""Host: CPU, instruction sets, usable CPUs, memory modules, versions of what runs on it."""
+"""Host description: CPU, instruction sets, usable CPUs, memory modules, software versions."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from roofline.machine.hardware import Host, Provenance, TheoreticalRate
 from roofline.machine.system.system_files import control_group, kilobytes, read, table
 from roofline.machine.system.topology import ROOT, describe_topology, sysctl
 
-# DMTF, System Management BIOS Reference Specification (DSP0134), structure type 17. Linux shows the
-# tables to root only, and hypervisors leave speeds out: then nothing is known.
+# DMTF, System Management BIOS Reference Specification (DSP0134), structure type 17. The tables are
+# readable by root only, and hypervisors omit speeds.
 
 _TABLES = "sys/firmware/dmi/tables/DMI"
 _MEMORY_DEVICE, _END = 17, 127
@@ -31,7 +31,7 @@ _CHANNEL = re.compile(r".*?channel[ _-]?[a-z0-9]", re.IGNORECASE | re.DOTALL)
 
 
 class MemoryModule(NamedTuple):
-    """A module: the channel of its slot, transfers per second, and the bytes of each."""
+    """A memory module: its channel, transfers per second, and bytes per transfer."""
 
     channel: str
     transfer_per_s: float
@@ -39,9 +39,9 @@ class MemoryModule(NamedTuple):
 
 
 def theoretical_memory(root: Path = ROOT) -> TheoreticalRate | None:
-    """The bandwidth of all populated channels; `root` stands for ``/``.
+    """Return the bandwidth of all populated channels; `root` stands for ``/``.
 
-    None where the tables cannot be read, or do not name every module's channel and speed.
+    None if the tables are unreadable, or lack a channel or speed.
     """
     try:
         tables = (root / _TABLES).read_bytes()
@@ -52,7 +52,7 @@ def theoretical_memory(root: Path = ROOT) -> TheoreticalRate | None:
         return None
     channels = [each.channel for each in modules]
     kinds = {each[1:] for each in modules}
-    # More modules of one name than a channel has slots are on channels that the name leaves open.
+    # More modules than slots under one name: the name does not identify the channel.
     if len(kinds) != 1 or any(channels.count(each) > _MOST_SLOTS for each in channels):
         return None
     transfer_per_s, bus_bytes = kinds.pop()
@@ -69,7 +69,7 @@ def theoretical_memory(root: Path = ROOT) -> TheoreticalRate | None:
 
 
 def memory_modules(tables: bytes) -> list[MemoryModule]:
-    """The populated modules in SMBIOS tables; empty if one of them is not fully described."""
+    """Return the populated modules in SMBIOS tables; empty if any is incomplete."""
     found: list[MemoryModule] = []
     for body, texts in _structures(tables):
         if body[0] != _MEMORY_DEVICE or len(body) < 0x22:
@@ -77,7 +77,7 @@ def memory_modules(tables: bytes) -> list[MemoryModule]:
         width, size, rate = (struct.unpack_from("<H", body, at)[0] for at in (0x0A, 0x0C, 0x20))
         if size == 0:
             continue
-        # The channel is in the name of a slot or its bank, behind what names its socket.
+        # The channel is part of the name of slot or bank, after the socket.
         numbers = (body[at] for at in (0x10, 0x11))
         names = (texts[each - 1] for each in numbers if 0 < each <= len(texts))
         matches = (_CHANNEL.match(name.decode("ascii", "replace")) for name in names)
@@ -89,7 +89,7 @@ def memory_modules(tables: bytes) -> list[MemoryModule]:
 
 
 def _structures(tables: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
-    """Each structure's formatted part, and the texts that follow it."""
+    """Yield the formatted part and the texts of each structure."""
     at = 0
     while at + _HEADER_BYTE <= len(tables):
         length = tables[at + 1]
@@ -100,24 +100,24 @@ def _structures(tables: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
         at = end + 2
 
 
-# Only what the CPU has *and* the operating system enabled counts; each of these sources says that.
+# Each source lists instruction sets that the CPU has *and* the operating system enabled.
 
 _RELEVANT = re.compile(
     r"s?sse|pni$|avx|fma|f16c$|amx|asimd|fphp$|e?bf16$|i8mm$|f8|sve|sme(?!p)",
 )
-"""How the names of instruction sets begin that change what a CPU can compute per second."""
+"""Prefixes of instruction sets that affect compute throughput."""
 
 _BASELINES = {"x86_64": ("sse", "sse2"), "aarch64": ("asimd",)}
-"""What an architecture demands of each of its CPUs."""
+"""Instruction sets that every CPU of an architecture has."""
 
 
 def relevant(flags: Iterable[str]) -> tuple[str, ...]:
-    """Those of the kernel's flags that matter to a ceiling, in order."""
+    """Return the kernel flags that affect ceilings, sorted."""
     return tuple(sorted({flag for flag in flags if _RELEVANT.match(flag)}))
 
 
 def baseline(architecture: str) -> tuple[str, ...]:
-    """What every CPU of an architecture has; nothing where that is not known."""
+    """Return the instruction sets of every CPU of an architecture; empty if unknown."""
     return _BASELINES.get(architecture, ())
 
 
@@ -139,11 +139,11 @@ _MACOS = {
     "hw.optional.arm.FEAT_SME": "sme",
     "hw.optional.arm.FEAT_SME2": "sme2",
 }
-"""By the names that macOS reports them under."""
+"""Instruction sets by their macOS names."""
 
 
 def macos_sets(ask: Callable[[str], str]) -> tuple[str, ...]:
-    """A Mac's instruction sets; `ask` answers like ``sysctl -n``."""
+    """Return a Mac's instruction sets; `ask` answers like ``sysctl -n``."""
     return _joined(names for key, names in _MACOS.items() if ask(key) == "1")
 
 
@@ -170,11 +170,11 @@ _COMPILER = {
     "dotprod": "asimddp",
 }
 _WITH_SVE = {"bf16": "svebf16", "i8mm": "svei8mm"}
-"""One architectural feature, for which the kernel has a name per kind of vector."""
+"""One architectural feature has a kernel name for each vector type."""
 
 
 def compiler_sets(features: Mapping[str, bool]) -> tuple[str, ...]:
-    """The host's instruction sets from LLVM's features; for where there is no ``/proc/cpuinfo``."""
+    """Return the host's instruction sets from LLVM features, without ``/proc/cpuinfo``."""
     named = [names for key, names in _COMPILER.items() if features.get(key)]
     if features.get("sve"):
         named += [name for key, name in _WITH_SVE.items() if features.get(key)]
@@ -186,25 +186,24 @@ def _joined(names: Iterable[str]) -> tuple[str, ...]:
 
 
 UNKNOWN_CPU = "unknown CPU"
-"""The model of a CPU that nothing names."""
+"""CPU model where none is reported."""
 
 _PACKAGES = ("roofline", "torch", "llvmlite", "numpy")
 
 _LONGEST_MODEL = 200
 
 _ADDRESS_SHARE = 2
-"""Of addresses, memory gets one part in so many: the compiler and threads' heaps take them too."""
+"""Share of a limited address space for buffers; compiler and heaps need the rest."""
 
 CompilerFeatures = Callable[[], Mapping[str, bool]]
-"""LLVM's features of this host's CPU, each with whether it is there."""
+"""LLVM features of this host's CPU."""
 
 
 def describe_host(root: Path = ROOT, compiler_features: CompilerFeatures | None = None) -> Host:
-    """This host; `root` stands for ``/`` (a fake one in tests). Takes a few milliseconds.
+    """Return the description of this host, in a few milliseconds; `root` stands for ``/``.
 
-    Instruction sets are those that the CPU has and the operating system enabled, by the kernel's
-    names. Where the system shows none (no ``/proc``) they are LLVM's, else those that the
-    architecture demands of every CPU.
+    Instruction sets are those of the CPU enabled by the operating system, by kernel names. Without
+    ``/proc`` they come from LLVM, else from the architecture's baseline.
     """
     macos = sys.platform == "darwin" and root == ROOT
     if macos:
@@ -238,7 +237,7 @@ def _printable(text: str) -> str:
 
 
 def architecture(machine: str | None = None) -> str:
-    """The CPU architecture by LLVM's name: ``x86_64``, ``aarch64`` …"""
+    """Return the CPU architecture by LLVM's name: ``x86_64``, ``aarch64`` …"""
     name = (machine or platform.machine()).lower()
     return {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
@@ -256,7 +255,7 @@ def _linux_model(root: Path, cpuinfo: dict[str, str]) -> str:
 
 @functools.cache
 def package_version(package: str) -> str:
-    """The installed version of a distribution; ``"unknown"`` if it is not installed."""
+    """Return the installed version of a package; ``"unknown"`` if not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -264,7 +263,7 @@ def package_version(package: str) -> str:
 
 
 def total_memory_bytes(root: Path = ROOT) -> int | None:
-    """Bytes of memory that the operating system has; None: it does not say."""
+    """Return the memory of the operating system in bytes; None: unknown."""
     if sys.platform == "darwin" and root == ROOT:
         import psutil
 
@@ -277,9 +276,9 @@ def available_memory_bytes(
     ask_system: Callable[[], int] | None = None,
     address_limit: Callable[[], int | None] | None = None,
 ) -> int:
-    """Bytes that can be allocated without swapping, within the limits of container and process.
+    """Return the bytes available without swapping, within container and process limits.
 
-    `ask_system` is asked where ``/proc/meminfo`` does not say; `address_limit` for ``ulimit -v``.
+    `ask_system` replaces a missing ``/proc/meminfo``; `address_limit` returns ``ulimit -v``.
     """
     if sys.platform == "darwin" and root == ROOT:
         import psutil
@@ -291,7 +290,7 @@ def available_memory_bytes(
     limit = (address_limit or _address_limit_bytes)()
     addresses = None
     if limit is not None:
-        # Bytes of addresses that this process has; 0 where that is not shown.
+        # Address space in use, in pages; 0 if unknown.
         pages = read(root / "proc/self/statm").partition(" ")[0]
         used = int(pages) * os.sysconf("SC_PAGE_SIZE") if pages.isdecimal() else 0
         addresses = max(0, limit - used) // _ADDRESS_SHARE
@@ -308,7 +307,7 @@ def _address_limit_bytes() -> int | None:
 
 
 def _unused_bytes() -> int:
-    """Bytes in pages that nothing uses, by a system call; 0 where there is none that says it."""
+    """Return the bytes of free pages; 0 if unknown."""
     try:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):

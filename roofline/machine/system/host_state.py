@@ -1,4 +1,4 @@
-"""HostState of the host before measuring, its clock frequencies, and both in words."""
+"""State of the host before measuring: hardware, limits, clock settings, and warnings about them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from roofline.machine.system.system_files import control_group, read, table, who
 from roofline.machine.system.topology import ROOT, Node, Topology, describe_topology, read_nodes
 
 _AUTONOMOUS_DRIVERS = ("intel_pstate", "amd-pstate-epp", "amd_pstate_epp")
-"""There the governor 'powersave' is the usual one and reaches every clock."""
+"""Drivers whose default governor 'powersave' reaches every clock."""
 
 _SLOW_GOVERNORS = ("powersave", "userspace")
 _LATE_GOVERNORS = ("ondemand", "conservative", "schedutil")
@@ -28,10 +28,10 @@ _LATE_GOVERNORS = ("ondemand", "conservative", "schedutil")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frequency:
-    """How the clock of some cores is governed; fields are empty or None where it is not told.
+    """Clock settings of some cores; fields are empty or None if unknown.
 
-    ``limit_hz`` is the most that the settings permit, ``most_hz`` that of the hardware, both of the
-    fastest of the cores; ``boost`` whether clocks above the base are permitted.
+    ``limit_hz`` is the highest permitted clock, ``most_hz`` the highest of the hardware, both of
+    the fastest core; ``boost``: clocks above the base are permitted.
     """
 
     governors: tuple[str, ...]
@@ -43,7 +43,7 @@ class Frequency:
 
 
 def read_frequency(root: Path, cpus: tuple[int, ...]) -> Frequency:
-    """What ``/proc`` and ``/sys`` under `root` say of the clock of these CPUs."""
+    """Return the clock settings of `cpus` from ``/proc`` and ``/sys`` under `root`."""
     folder = root / "sys/devices/system/cpu"
     scaling = [folder / f"cpu{cpu}/cpufreq" for cpu in cpus]
     governors = {read(each / "scaling_governor") for each in scaling}
@@ -53,40 +53,39 @@ def read_frequency(root: Path, cpus: tuple[int, ...]) -> Frequency:
         return max((each * 1e3 for each in kilohertz if each), default=None)
 
     off, on = read(folder / "intel_pstate/no_turbo"), read(folder / "cpufreq/boost")
-    told = {"0": True, "1": False}.get(off)
+    turbo = {"0": True, "1": False}.get(off)
     flags = table(read(root / "proc/cpuinfo")).get("flags", "").split()
     return Frequency(
         governors=tuple(sorted(name for name in governors if name.isidentifier())),
         driver=read(scaling[0] / "scaling_driver") if scaling else "",
         limit_hz=most_hz("scaling_max_freq"),
         most_hz=most_hz("cpuinfo_max_freq"),
-        boost={"0": False, "1": True}.get(on) if told is None else told,
+        boost={"0": False, "1": True}.get(on) if turbo is None else turbo,
         hypervisor="hypervisor" in flags or bool(read(root / "sys/hypervisor/type")),
     )
 
 
 def frequency_conditions(frequency: Frequency) -> list[str]:
-    """What keeps the clock below what the CPU can do, in words; empty: nothing that is told."""
+    """Return warnings about settings that limit the clock."""
     found: list[str] = []
     autonomous = frequency.driver in _AUTONOMOUS_DRIVERS
     for governor in frequency.governors:
         if governor in _SLOW_GOVERNORS and not autonomous:
             found.append(
-                f"governor: '{governor}' keeps the clock below what the CPU can do; for its"
-                " ceilings set 'performance' (`cpupower frequency-set -g performance`)"
+                f"governor: '{governor}' limits the clock; set 'performance'"
+                " (`cpupower frequency-set -g performance`)"
             )
         elif governor in _LATE_GOVERNORS:
             found.append(
-                f"governor: '{governor}' raises the clock only after a while of work; the first"
-                " bursts may be slower"
+                f"governor: '{governor}' raises the clock with a delay; first bursts may be slow"
             )
     if frequency.boost is False:
-        found.append("boost is off: the clock stays at its base, and so do the ceilings")
+        found.append("boost is off: ceilings are those of the base clock")
     limit, most = frequency.limit_hz, frequency.most_hz
     if limit is not None and most is not None and limit < most:
         found.append(
-            f"the clock is limited to {format_si(limit, 'Hz')} by its settings"
-            f" (scaling_max_freq); the CPU is said to reach {format_si(most, 'Hz')}"
+            f"clock limited to {format_si(limit, 'Hz')} by scaling_max_freq; the CPU's maximum is"
+            f" {format_si(most, 'Hz')}"
         )
     return found
 
@@ -96,7 +95,7 @@ class HostState:
     """This host as the system reports it.
 
     ``memory_limit_bytes`` is the container's (None: no limit); ``huge_pages`` is ``always``,
-    ``madvise``, ``never``, or ``""`` where not told.
+    ``madvise``, ``never``, or ``""`` if unknown.
     """
 
     host: Host
@@ -112,7 +111,7 @@ class HostState:
 def read_host_state(
     root: Path = ROOT, compiler_features: CompilerFeatures | None = None
 ) -> HostState:
-    """This host now; `root` stands for ``/`` (a fake one in tests). Takes a few milliseconds."""
+    """Return the state of this host, in a few milliseconds; `root` stands for ``/``."""
     topology = describe_topology(root)
     # The word in brackets of "always [madvise] never".
     text = read(root / "sys/kernel/mm/transparent_hugepage/enabled")
@@ -130,9 +129,9 @@ def read_host_state(
 
 
 def host_conditions(host_state: HostState) -> list[str]:
-    """CPUs in use and why, their limits, and what the system does not tell."""
+    """Return notes on CPUs in use, limits and unknown properties."""
     limit = host_state.memory_limit_bytes
-    memory = [f"the container may use {format_capacity(limit)} of memory"] if limit else []
+    memory = [f"memory limit of the container: {format_capacity(limit)}"] if limit else []
     return [
         *core_conditions(host_state.topology),
         *unknown_conditions(host_state.host, host_state.topology),
@@ -142,36 +141,32 @@ def host_conditions(host_state: HostState) -> list[str]:
 
 
 def core_conditions(topology: Topology) -> list[str]:
-    """Which of the host's CPUs are used, and why not the others; empty: all are."""
+    """Return the reasons why CPUs of the host are not used."""
     found: list[str] = []
     allowed, online = len(topology.allowed_cpus), topology.online_cpus
     if online is not None and 0 < allowed < online:
-        found.append(f"affinity: this process may use {allowed} of the host's {online} CPUs")
+        found.append(f"affinity: this process may use {allowed} of {online} CPUs")
     if topology.hidden_siblings:
         siblings = _counted(topology.hidden_siblings, "SMT sibling")
-        found.append(f"one thread per physical core: {siblings} left out")
+        found.append(f"one thread per physical core: {siblings} not used")
     used = next((kind for kind in topology.kinds if kind.cores), None)
     if used is not None:
         place = topology.kinds.index(used)
         found += [
-            f"only {used.name} cores may be used (affinity): the host's {faster.name} cores are"
-            " faster"
+            f"affinity: only {used.name} cores may be used, not the faster {faster.name} cores"
             for faster in topology.kinds[:place]
         ]
         found += [
-            f"{_counted(len(slower.cores), f'{slower.name} core')} left out: bursts start and end"
-            f" together, so one slower core would set the pace of all {used.name} cores"
+            f"{_counted(len(slower.cores), f'{slower.name} core')} not used: the slowest core would"
+            " determine the time of every burst"
             for slower in topology.kinds[place + 1 :]
             if slower.cores
         ]
     if topology.quota_cpus is not None:
-        said = f"the container may use {topology.quota_cpus:g} CPUs' worth of time"
+        quota = f"CPU quota of the container: {topology.quota_cpus:g} CPUs"
         if topology.quota_cpus < topology.available_cpus:
-            said += (
-                ", less than one thread takes: it is stopped for the rest of each scheduler"
-                " period, and what it sustains over seconds is lower than the bursts say"
-            )
-        found.append(said)
+            quota += ", less than one thread uses; sustained rates over seconds are lower"
+        found.append(quota)
     return found
 
 
@@ -180,23 +175,22 @@ def _counted(count: int, what: str) -> str:
 
 
 def unknown_conditions(host: Host, topology: Topology) -> list[str]:
-    """What the system does not tell about the CPU, and what follows; empty: it tells enough."""
+    """Return notes on unreported CPU properties and their effect."""
     found: list[str] = []
     if host.cpu_model == UNKNOWN_CPU:
-        found.append("unknown CPU: nothing here names its model")
+        found.append("unknown CPU model")
     least = baseline(host.architecture)
     if not host.instruction_sets:
-        found.append(f"instruction sets are unknown on {host.architecture}: no kernel can use them")
+        found.append(f"instruction sets unknown on {host.architecture}: no own kernels")
     elif host.instruction_sets == least:
         found.append(
-            f"instruction sets are not told here: only {', '.join(least)}, which every"
-            f" {host.architecture} CPU has, are used; its ceilings may be higher"
+            f"instruction sets not reported: only the {host.architecture} baseline"
+            f" ({', '.join(least)}) is used; ceilings may be higher"
         )
     if not topology.caches:
-        found.append("cache sizes are not told here")
+        found.append("cache sizes not reported")
     if topology.online_cpus is None:
         found.append(
-            "which CPUs share a core is not told here: SMT siblings and slower cores, if there are"
-            " any, are used like cores of their own"
+            "CPU topology not reported: SMT siblings and slower cores may be used like full cores"
         )
     return found

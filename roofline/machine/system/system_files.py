@@ -1,6 +1,6 @@
-"""Text under ``/proc`` and ``/sys``: read where it can be, unknown where it is not what it should.
+"""Readers for files under ``/proc`` and ``/sys``; unreadable or invalid contents are unknown.
 
-Sandboxes show such files empty, cut short or filled with other things; nothing here raises.
+Sandboxes show such files empty, truncated or with other contents; nothing here raises.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_MOST_DIGITS = 20  # the kernel counts in 64 bits; longer digits are no number of its own
+_MOST_DIGITS = 20  # 64-bit numbers
 
 _MOST_CPUS = 1 << 16
-"""Far more than any kernel is built for; a list that names later ones is damaged."""
+"""Exceeds the limit of any kernel; higher numbers indicate a damaged list."""
 
 
 def read(path: Path) -> str:
-    """The stripped text of a file; ``""`` if it cannot be read."""
+    """Return the stripped text of a file; ``""`` if unreadable."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
-    except (OSError, ValueError):  # a path made of damaged text may hold a zero byte
+    except (OSError, ValueError):  # a path from damaged text may contain a zero byte
         return ""
 
 
@@ -31,7 +31,7 @@ def is_folder(path: Path) -> bool:
 
 
 def whole_number(text: str) -> int | None:
-    """The number from 0 on that `text` is; None if it is anything else."""
+    """Return `text` as a number ≥ 0; None if it is something else."""
     digits = text.strip()
     if not digits.isascii() or not digits.isdigit() or len(digits) > _MOST_DIGITS:
         return None
@@ -39,7 +39,7 @@ def whole_number(text: str) -> int | None:
 
 
 def table(text: str, separator: str = ":") -> dict[str, str]:
-    """Lines of key, `separator` and value; of a key that comes again the first value."""
+    """Return key and value of each line; the first value of repeated keys."""
     rows: dict[str, str] = {}
     for line in text.splitlines():
         key, found, value = line.partition(separator)
@@ -49,14 +49,14 @@ def table(text: str, separator: str = ":") -> dict[str, str]:
 
 
 def kilobytes(text: str) -> int | None:
-    """The bytes of ``"1024 kB"``; None if `text` is something else."""
+    """Return the bytes of ``"1024 kB"``; None if `text` is something else."""
     words = text.split()
     number = whole_number(words[0]) if len(words) == 2 and words[1] == "kB" else None
     return None if number is None else number * 1024
 
 
 def cpu_list(text: str) -> tuple[int, ...]:
-    """The CPUs in the kernel's notation: ``"0-2,5"`` is (0, 1, 2, 5); without damaged parts."""
+    """Return the CPUs of a kernel list, ``"0-2,5"`` as (0, 1, 2, 5); skips damaged parts."""
     cpus: set[int] = set()
     for part in text.strip().split(","):
         first, is_range, last = part.partition("-")
@@ -68,30 +68,27 @@ def cpu_list(text: str) -> tuple[int, ...]:
 
 
 _UNLIMITED_BYTE = 1 << 60
-"""Version 1 writes 'no limit' as the largest page-aligned number instead of a word."""
+"""Version 1 writes 'no limit' as the largest page-aligned number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlGroup:
-    """The folders of this process's control group, from its own up to the visible root.
-
-    A limit of any of them holds.
-    """
+    """Folders of this process's control group, up to the visible root; every limit applies."""
 
     cpu: tuple[Path, ...]
     memory: tuple[Path, ...]
 
     def cpu_quota(self) -> float | None:
-        """CPUs' worth of time per second of time; None: no limit."""
+        """Return the CPU quota in CPUs; None: no limit."""
         quotas = [quota for folder in self.cpu if (quota := _quota(folder)) is not None]
         return min(quotas, default=None)
 
     def throttled_periods(self) -> int:
-        """Scheduler periods in which this group, or one above it, used up its quota."""
+        """Return the scheduler periods throttled by the quota."""
         return sum(_table(folder / "cpu.stat").get("nr_throttled", 0) for folder in self.cpu)
 
     def throttled_s(self) -> float:
-        """Seconds that its tasks, or those of one above it, waited for new quota, all together."""
+        """Return the seconds that tasks waited for quota, summed."""
         tables = [_table(folder / "cpu.stat") for folder in self.cpu]
         return sum(
             each["throttled_usec"] * 1e-6
@@ -101,18 +98,18 @@ class ControlGroup:
         )
 
     def memory_limit_bytes(self) -> int | None:
-        """Bytes that this group, or one above it, may use in all; None: no limit."""
+        """Return the memory limit in bytes; None: no limit."""
         limits = [limit for folder in self.memory if (limit := _memory_limit(folder)) is not None]
         return min(limits, default=None)
 
     def available_memory_bytes(self) -> int | None:
-        """Bytes that may still be allocated, reclaimable file cache included; None: no limit."""
+        """Return the bytes left, with reclaimable file cache; None: no limit."""
         rooms = [room for folder in self.memory if (room := _memory_room(folder)) is not None]
         return min(rooms, default=None)
 
 
 def control_group(root: Path) -> ControlGroup:
-    """The control group of this process as ``/proc`` and ``/sys`` under `root` show it."""
+    """Return the control group of this process under `root`."""
     paths: dict[str, str] = {}
     for line in read(root / "proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
@@ -130,7 +127,7 @@ def control_group(root: Path) -> ControlGroup:
 
 
 def _mounts(root: Path) -> Iterator[tuple[str, str, frozenset[str]]]:
-    """Mount point, mounted folder and controllers; version 2 has no controllers in its options."""
+    """Yield mount point, mounted folder and controllers; none for version 2."""
     for line in read(root / "proc/self/mountinfo").splitlines():
         left, _, right = line.partition(" - ")
         fields, kind = left.split(), right.split()
@@ -143,7 +140,7 @@ def _mounts(root: Path) -> Iterator[tuple[str, str, frozenset[str]]]:
 def _chain(root: Path, mount_point: str, mounted: str, path: str) -> tuple[Path, ...]:
     top = root / mount_point.lstrip("/")
     inside = path[len(mounted) :] if mounted != "/" and path.startswith(mounted) else path
-    # In a container the path may be the host's and not exist here; then the mount is the group.
+    # In a container the path may be the host's; then the mount is the group.
     folder = top / inside.strip("/")
     if ".." in folder.parts or not is_folder(folder):
         return (top,)
@@ -156,7 +153,7 @@ def _chain(root: Path, mount_point: str, mounted: str, path: str) -> tuple[Path,
 def _quota(folder: Path) -> float | None:
     version_2 = read(folder / "cpu.max").split()
     version_1 = (read(folder / "cpu.cfs_quota_us"), read(folder / "cpu.cfs_period_us"))
-    # Without a limit the quota is a word or negative; neither is a whole number.
+    # Without a limit the quota is a word or negative.
     time, per = map(whole_number, version_2 if len(version_2) == 2 else version_1)
     return time / per if time and per else None
 

@@ -1,4 +1,4 @@
-"""CPUs that this process may use, their cores, shared caches and memory nodes."""
+"""CPUs available to this process, their cores, shared caches and NUMA nodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from roofline.machine.system.system_files import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A memory node: its CPUs, its memory in bytes and what is free of it (None: not told)."""
+    """A NUMA node: its CPUs, memory and free memory in bytes (None: unknown)."""
 
     number: int
     cpus: tuple[int, ...]
@@ -31,7 +31,7 @@ class Node:
 
 
 def read_nodes(root: Path) -> tuple[Node, ...]:
-    """The host's nodes that have memory which this process may use; empty where not told."""
+    """Return the NUMA nodes whose memory this process may use; empty if unknown."""
     folder = root / "sys/devices/system/node"
     status = table(read(root / "proc/self/status"))
     allowed = cpu_list(status.get("Mems_allowed_list", ""))
@@ -53,13 +53,13 @@ def read_nodes(root: Path) -> tuple[Node, ...]:
 
 
 def pages_migrate(root: Path) -> bool:
-    """Whether the kernel moves pages to the node that reads them, which makes remote ones local."""
+    """Return True if the kernel migrates pages to the reading node."""
     return read(root / "proc/sys/kernel/numa_balancing") not in ("", "0")
 
 
 _ALIKE = 2 / 3
-"""A core of at least this fraction of the fastest one's capacity is of its kind: a prime and a big
-core do, a big and a little one do not."""
+"""Cores with at least this fraction of the fastest core's capacity are of its kind: prime and big
+cores are, little ones are not."""
 
 _X86_KINDS = (
     ("performance", "cpu_core"),
@@ -70,19 +70,19 @@ _X86_KINDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreKind:
-    """Cores of about the same speed: one CPU of each that this process may use (perhaps none)."""
+    """Cores of similar speed: one available CPU of each (may be empty)."""
 
     name: str
     cores: tuple[int, ...]
 
 
 def core_kinds(root: Path, cores: tuple[int, ...]) -> tuple[CoreKind, ...]:
-    """The kinds of core of this host, the fastest first; empty where all are alike or not told."""
+    """Return the kinds of core, fastest first; empty if all are alike or unknown."""
     x86 = [
         (name, cpu_list(read(root / f"sys/devices/{folder}/cpus"))) for name, folder in _X86_KINDS
     ]
     groups = [(name, cpus) for name, cpus in x86 if cpus] or _capacity_groups(root, cores)
-    # A core that no group names could be of any speed, so nothing is known.
+    # A core in no group has an unknown speed.
     named = {cpu for _, members in groups for cpu in members}
     if len(groups) < 2 or not named >= set(cores):
         return ()
@@ -93,11 +93,11 @@ def core_kinds(root: Path, cores: tuple[int, ...]) -> tuple[CoreKind, ...]:
 
 
 def _capacity_groups(root: Path, cores: tuple[int, ...]) -> list[tuple[str, tuple[int, ...]]]:
-    """Groups by the capacity that the kernel's scheduler reckons with: 1024 is the fastest core."""
+    """Return groups by the scheduler's core capacity, where 1024 is the fastest."""
     folder = root / "sys/devices/system/cpu"
     online = set(cpu_list(read(folder / "online"))) | set(cores)
-    told = {cpu: whole_number(read(folder / f"cpu{cpu}/cpu_capacity")) for cpu in online}
-    capacities = {cpu: capacity for cpu, capacity in told.items() if capacity}
+    reported = {cpu: whole_number(read(folder / f"cpu{cpu}/cpu_capacity")) for cpu in online}
+    capacities = {cpu: capacity for cpu, capacity in reported.items() if capacity}
     groups: list[list[int]] = []
     for cpu in sorted(capacities, key=lambda each: (-capacities[each], each)):
         if groups and capacities[cpu] >= _ALIKE * capacities[groups[-1][0]]:
@@ -113,9 +113,9 @@ ROOT = Path("/")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cache:
-    """One data or unified cache, as the operating system reports it; its CPUs share it.
+    """A data or unified cache, as the operating system reports it, with the CPUs that share it.
 
-    Sizes reported inside guests can be wrong, so they are hints for working sets and not results.
+    Sizes may be wrong in guests; they are used as hints for working sets.
     """
 
     level: int
@@ -125,14 +125,13 @@ class Cache:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """The CPUs that this process may use.
+    """The CPUs available to this process.
 
-    ``cores`` has one CPU per physical core, to pin to, of the fastest kind that may be used;
-    ``available_cpus`` is the smallest of these, of the affinity mask and of the whole CPUs in the
-    container's quota, ``quota_cpus`` (None: no limit). ``hidden_siblings`` counts the CPUs left out
-    because another one shares their core. ``kinds`` are there where cores differ in speed.
-    ``allowed_cpus`` are all of the affinity mask; ``online_cpus`` counts the host's (None: not
-    told).
+    ``cores`` has one CPU per physical core of the fastest available kind; ``available_cpus`` is the
+    minimum of these, the affinity mask, and the whole CPUs of ``quota_cpus`` (None: no limit).
+    ``hidden_siblings`` counts CPUs not used because they share a core. ``kinds`` exist where cores
+    differ in speed. ``allowed_cpus`` is the affinity mask; ``online_cpus`` counts the host's CPUs
+    (None: unknown).
     """
 
     available_cpus: int
@@ -145,22 +144,21 @@ class Topology:
     online_cpus: int | None = None
 
     def cache(self, level: int) -> Cache | None:
-        """The cache of that level which the first core uses; None if none is reported."""
+        """Return the first core's cache of a level; None if not reported."""
         mine = [cache for cache in self.caches if cache.level == level]
         first = self.cores[0] if self.cores else None
         return next((c for c in mine if not c.cpus or first in c.cpus), None)
 
 
 def describe_topology(root: Path = ROOT) -> Topology:
-    """The CPUs, cores and caches of this host; `root` stands for ``/`` (a fake one in tests)."""
+    """Return the CPUs, cores and caches of this host; `root` stands for ``/``."""
     if sys.platform == "darwin" and root == ROOT:
         return macos_topology(sysctl)
     if root == ROOT and hasattr(os, "sched_getaffinity"):
         affinity = tuple(sorted(os.sched_getaffinity(0)))
     else:
-        told = table(read(root / "proc/self/status")).get("Cpus_allowed_list", "")
-        # Never empty, since something runs this.
-        affinity = cpu_list(told) or tuple(range(os.cpu_count() or 1))
+        allowed = table(read(root / "proc/self/status")).get("Cpus_allowed_list", "")
+        affinity = cpu_list(allowed) or tuple(range(os.cpu_count() or 1))
     physical = _one_per_core(root, affinity)
     kinds = core_kinds(root, physical)
     cores = next((kind.cores for kind in kinds if kind.cores), physical)
@@ -190,7 +188,7 @@ def _one_per_core(root: Path, cpus: tuple[int, ...]) -> tuple[int, ...]:
             continue
         cores.append(cpu)
         siblings = cpu_list(read(_cpu_folder(root, cpu) / "topology/thread_siblings_list"))
-        # A list without the CPU itself, or longer than any core's, is damaged.
+        # A list without the CPU itself, or too long, is damaged.
         if cpu in siblings and len(siblings) <= _MOST_SIBLINGS:
             taken.update(siblings)
     return tuple(cores)
@@ -215,18 +213,18 @@ def _caches(root: Path, cpus: tuple[int, ...]) -> tuple[Cache, ...]:
 _SIZE_FACTOR = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 _LARGEST_CACHE_BYTE = 1 << 40
-"""What claims to be larger is a damaged number, and arrays of four times that must not be tried."""
+"""Larger sizes are damaged; arrays are a multiple of the cache size."""
 
 
 def _size_bytes(text: str) -> int | None:
-    """The bytes of ``"48K"``; None for what is no size of a cache."""
+    """Return the bytes of ``"48K"``; None if it is not a cache size."""
     number = whole_number(text.rstrip("KMG"))
     byte = None if number is None else number * _SIZE_FACTOR.get(text[-1:], 1)
     return byte if byte and byte <= _LARGEST_CACHE_BYTE else None
 
 
 def sysctl(name: str) -> str:
-    """A value that macOS reports under `name`; ``""`` if there is none."""
+    """Return a macOS system value; ``""`` if missing."""
     command = ["/usr/sbin/sysctl", "-n", name]
     try:
         done = subprocess.run(command, capture_output=True, timeout=5)
@@ -236,10 +234,9 @@ def sysctl(name: str) -> str:
 
 
 def macos_topology(ask: Callable[[str], str]) -> Topology:
-    """The performance cores of a Mac and their caches; `ask` answers like ``sysctl -n``.
+    """Return the performance cores of a Mac and their caches; `ask` answers like ``sysctl -n``.
 
-    Efficiency cores are left out: bursts start and end together, so one slow core would set the
-    pace of all.
+    Efficiency cores are excluded: bursts end with their slowest core.
     """
 
     def number(name: str) -> int:

@@ -1,1 +1,1 @@
-"""What machines could do on paper: microarchitectures, clock x width x pipes, data sheets."""
+"""Theoretical peaks: microarchitectures, clock × width × pipes, data sheets."""

@@ -1,4 +1,4 @@
-"""A machine's profile from the figures of its data sheet, every number with its arithmetic."""
+"""Profile of a CPU from its data sheet, every figure with its arithmetic."""
 
 from __future__ import annotations
 
@@ -49,49 +49,51 @@ _ARM = ("neon", "sve")
 
 
 def parse_units(text: str) -> tuple[Throughput, ...]:
-    """What ``avx512:2`` or ``avx512:2x256`` says: the unit, its pipes, and their width in bits.
+    """Return the vector units in ``avx512:2`` or ``avx512:2x256``: unit, pipes, pipe width in bits.
 
-    Several stand with commas between them. Without a width the pipes are as wide as the registers.
+    Units are separated by commas. The default width is that of the registers.
     """
     found = tuple(_unit(each.strip()) for each in text.split(","))
     names = [each.unit for each in found]
     for name in names:
         if names.count(name) > 1:
-            raise InputError(f"unit '{name}' is there twice; give the pipes of both together")
+            raise InputError(f"duplicate unit '{name}'; give the sum of its pipes")
     arm = [name for name in names if name.startswith(_ARM)]
     x86 = [name for name in names if not name.startswith((*_ARM, "scalar"))]
     if arm and x86:
-        raise InputError(f"unit '{x86[0]}' is of x86 and '{arm[0]}' of Arm; no CPU has both")
+        raise InputError(f"units '{x86[0]}' (x86) and '{arm[0]}' (Arm) cannot be combined")
     return found
 
 
 def _unit(text: str) -> Throughput:
     match = _UNIT.fullmatch(text)
     if not match:
-        raise InputError(f"unit '{text}' is not of the form avx512:2 or avx512:2x256")
+        raise InputError(f"invalid unit '{text}'; use the form avx512:2 or avx512:2x256")
     name = match[1].lower()
     if name not in _UNITS:
         hint = did_you_mean(name, _UNITS) or f"; known are {', '.join(_UNITS)}"
         raise InputError(f"unknown unit '{name}'{hint}")
     width, kernel, dtypes = _UNITS[name]
     if match[2] is None:
-        raise InputError(f"unit '{text}' does not say how many pipes it has, as in {name}:2")
+        raise InputError(f"unit '{text}' lacks the number of pipes; use the form {name}:2")
     pipes = int(match[2])
     if not 1 <= pipes <= _MOST_PIPES:
-        raise InputError(f"unit '{text}' has {pipes} pipes; 1 to {_MOST_PIPES} can be")
+        raise InputError(f"unit '{text}' has {pipes} pipes; use 1 to {_MOST_PIPES}")
     bits = int(match[3]) if match[3] else width
     if bits is None:
-        raise InputError(f"unit '{text}' does not say how wide it is, as in {name}:{pipes}x256")
-    # Vector pipes are built in powers of two.
+        raise InputError(f"unit '{text}' lacks the width in bits; use the form {name}:{pipes}x256")
+    # Widths of vector pipes are powers of two.
     possible = 64 <= bits <= 2048 and bits & (bits - 1) == 0 and width not in (0, _TILE_BIT)
     if match[3] and not possible:
-        raise InputError(f"unit '{text}' cannot have pipes of {bits} bit; it can as in avx2:2x128")
+        raise InputError(
+            f"unit '{text}' has an invalid width of {bits} bit; use a form such as avx2:2x128"
+        )
     return Throughput(kernel=kernel, unit=name, dtypes=frozenset(dtypes), pipes=pipes, bits=bits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheFigures:
-    """A cache, and the bytes that a core moves to and from it each cycle (None: not known)."""
+    """A cache with the bytes that a core moves per cycle (None: unknown)."""
 
     name: str
     capacity_bytes: int
@@ -100,15 +102,15 @@ class CacheFigures:
 
 
 def parse_cache(text: str) -> CacheFigures:
-    """What ``L1=32KiB/core``, ``L2=1MiB/core:64`` or ``L3=22MiB:16`` says.
+    """Return the cache in ``L1=32KiB/core``, ``L2=1MiB/core:64`` or ``L3=22MiB:16``.
 
-    ``/core``: each core has its own. After the colon, bytes per cycle and core.
+    ``/core``: private to each core. The number after the colon is bytes per cycle and core.
     """
     match = _CACHE.fullmatch(text.strip())
     if not match or (match[4] and not int(match[4])):
         raise InputError(
-            f"cache '{text}' is not of the form L1=32KiB/core, or L1=32KiB/core:64 with the bytes"
-            " that a core moves each cycle"
+            f"invalid cache '{text}'; use the form L1=32KiB/core, or L1=32KiB/core:64 with bytes"
+            " per cycle and core"
         )
     return CacheFigures(
         name=match[1],
@@ -118,16 +120,16 @@ def parse_cache(text: str) -> CacheFigures:
     )
 
 
-NO_DOCUMENT = "figures given to `roofline hardware fit`, without a document"
+NO_DOCUMENT = "options of `roofline hardware fit`, no document"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSheet:
-    """What a data sheet says of a CPU: cores, a clock, vector units, memory channels.
+    """Data-sheet figures of a CPU: cores, clock, vector units, memory channels.
 
-    ``clock_hz`` is the one that all ceilings are for; ``units`` what each core has, or ``core`` the
-    microarchitecture that says so. Of the memory: ``channels``, each with ``transfer_per_s``
-    transfers per second of ``bus_bytes`` bytes.
+    All ceilings are for ``clock_hz``. Each core has ``units``, or those of the microarchitecture
+    ``core``. Each of the ``channels`` makes ``transfer_per_s`` transfers of ``bus_bytes`` bytes per
+    second.
     """
 
     name: str
@@ -144,7 +146,7 @@ class DataSheet:
 
 
 def datasheet_profile(sheet: DataSheet) -> HardwareProfile:
-    """The profile of a data sheet, with ceilings for one core and for all."""
+    """Return the profile of a data sheet, with ceilings for one and all cores."""
     channels = counted(sheet.channels, "channel")
     rate = sheet.channels * sheet.transfer_per_s * sheet.bus_bytes
     how = f"{channels} x {sheet.transfer_per_s / 1e6:.10g} MT/s x {sheet.bus_bytes} byte"
@@ -163,7 +165,7 @@ def datasheet_profile(sheet: DataSheet) -> HardwareProfile:
             clock=Clock(
                 peak_hz=sheet.clock_hz,
                 median_hz=sheet.clock_hz,
-                provenance=_provenance(sheet, f"{_ghz(sheet)}, taken as that of all cores"),
+                provenance=_provenance(sheet, f"{_ghz(sheet)} on all cores"),
             ),
             compute=tuple(_ceilings(sheet)),
             memory=(
@@ -176,21 +178,21 @@ def datasheet_profile(sheet: DataSheet) -> HardwareProfile:
             ),
         )
     except ValueError as error:
-        raise InputError(f"the figures do not fit together: {error}") from None
+        raise InputError(f"inconsistent figures: {error}") from None
 
 
 def left_out(sheet: DataSheet) -> str:
-    """Why the caches are no levels of the profile, in words; ``""`` if they are, or none is given.
+    """Return the reason why caches are no levels of the profile; ``""`` otherwise.
 
-    What a cache without a bandwidth holds would be charged to the memory behind it, and times would
-    pass for bounds and be none.
+    Traffic of a cache without a bandwidth would be charged to the next level, and the times would
+    not be minimum times.
     """
     unknown = [each.name for each in sheet.caches if each.bytes_per_cycle is None]
     if not unknown:
         return ""
     return (
-        f"caches are left out, because no bandwidth of {' and '.join(unknown)} is known: add the"
-        f" bytes that a core moves each cycle, as in --cache {unknown[0]}=SIZE:32"
+        f"caches omitted: unknown bandwidth of {' and '.join(unknown)}; add bytes per cycle and"
+        f" core, as in --cache {unknown[0]}=SIZE:32"
     )
 
 
@@ -250,7 +252,7 @@ def _cache_levels(sheet: DataSheet) -> Iterable[MemoryLevel]:
 
 
 def _bandwidth(sheet: DataSheet, threads: int, bytes_per_s: float, note: str) -> Bandwidth:
-    # A data sheet does not say what would reach this: it is what the wires carry.
+    # Data sheets give the bus rate and no kernel.
     return Bandwidth(
         kernel="unspecified",
         threads=threads,
@@ -261,7 +263,7 @@ def _bandwidth(sheet: DataSheet, threads: int, bytes_per_s: float, note: str) ->
 
 
 def arithmetic_lines(profile: HardwareProfile) -> list[str]:
-    """Each number of a data-sheet profile with how it follows, and what one core has of it."""
+    """Return each figure of a data-sheet profile with its arithmetic and value per core."""
     figures: list[tuple[str, ComputeCeiling | Bandwidth, float, str]] = [
         (each.label, each, each.peak_flop_per_s, "FLOP/s") for each in profile.compute
     ]

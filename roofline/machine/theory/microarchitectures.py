@@ -1,7 +1,7 @@
-"""Microarchitectures: which core a host has, and what one such core can do each cycle.
+"""Microarchitectures: identification of a host's core, and its throughput per cycle.
 
-Only what the vendors' optimization guides, or measurements that others can repeat, say for certain;
-what is left out is unknown, and no theoretical rate follows from it.
+Figures come from vendors' optimization guides or reproducible measurements only; unknown ones have
+no theoretical rate.
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ from roofline.errors import InputError, did_you_mean
 from roofline.machine.system.system_files import cpu_list, read, whole_number
 from roofline.machine.system.topology import ROOT, sysctl
 
-_FLOP_PER_MULTIPLY_ADD = 2
+_FLOP_PER_MAC = 2
 _FLOATS = frozenset({"float32", "float64"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throughput:
-    """What one kernel on one unit can start each cycle.
+    """Throughput of one kernel on one unit per cycle.
 
-    `count` ``pipes`` of ``bits`` multiply and add (0: one element at a time); so many ``adders`` of
-    the same width add beside them. Names of ``kernel`` and ``unit`` are those of `ComputeCeiling`;
-    the kernel ``mmla`` multiplies each element twice. An instruction that is wider than the pipes
-    takes several of them, or several cycles.
+    ``pipes`` of ``bits`` (0: one element) multiply and add; ``adders`` of the same width add.
+    ``kernel`` and ``unit`` are named as in `ComputeCeiling`; ``mmla`` multiplies each element
+    twice. Wider instructions take several pipes or cycles.
     """
 
     kernel: str
@@ -40,21 +39,21 @@ class Throughput:
     adders: int = 0
 
     def products(self, element: DType) -> int:
-        """Multiply-adds that one pipe starts each cycle."""
+        """Return the MACs of one pipe per cycle."""
         lanes = max(1, self.bits // element.bits)
         return 2 * lanes if self.kernel == "mmla" else lanes
 
     def flop_per_cycle(self, element: DType) -> int:
-        """Operations of one core each cycle; a multiply and an add count one each."""
-        macs = self.pipes * _FLOP_PER_MULTIPLY_ADD + self.adders
+        """Return the operations of one core per cycle; a MAC counts two."""
+        macs = self.pipes * _FLOP_PER_MAC + self.adders
         return macs * self.products(element)
 
     def arithmetic(self, element: DType) -> str:
-        """How `flop_per_cycle` follows: ``"2 pipes x 16 lanes x 2 FLOP"``."""
+        """Return the derivation of `flop_per_cycle`: ``"2 pipes x 16 lanes x 2 FLOP"``."""
         what = "lane" if self.kernel in ("fma", "fma-add", "mul-add") else "product"
         operations = "FLOP" if element.kind == "float" else "operations"
         width = f"x {counted(self.products(element), what)} x"
-        product = f"{counted(self.pipes, 'pipe')} {width} {_FLOP_PER_MULTIPLY_ADD} {operations}"
+        product = f"{counted(self.pipes, 'pipe')} {width} {_FLOP_PER_MAC} {operations}"
         if not self.adders:
             return product
         return f"({product} + {counted(self.adders, 'adder')} {width} 1 {operations})"
@@ -62,10 +61,10 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearestCache:
-    """Bytes that a core can move each cycle between its registers and its nearest data cache.
+    """Bytes per cycle between the registers of a core and its L1 data cache.
 
-    With vectors of at least ``bits``; narrower ones may reach less. ``store_bytes`` None: not
-    known. ``together_bytes`` is the most that loads and stores move together.
+    They hold for vectors of at least ``bits``. ``store_bytes`` may be unknown (None);
+    ``together_bytes`` is the limit for loads plus stores.
     """
 
     bits: int
@@ -76,7 +75,7 @@ class NearestCache:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Core:
-    """What one core can do each cycle, as far as ``reference`` says it; all else is not known."""
+    """Throughput of one core per cycle, from ``reference``; the rest is unknown."""
 
     name: str
     reference: str
@@ -85,7 +84,7 @@ class Core:
     l2_read_bytes: int | None = None
 
     def throughput(self, kernel: str, element: DType, unit: str) -> Throughput | None:
-        """What it can start of that kernel each cycle; None: not known."""
+        """Return the throughput of a kernel on a unit; None: unknown."""
         for each in self.throughputs:
             if (each.kernel, each.unit) == (kernel, unit) and element.name in each.dtypes:
                 return each
@@ -112,7 +111,7 @@ def _rows(
 
 
 def _fma(pipes: int, *, adders: int = 0, half: bool = False, **bits: int) -> list[Throughput]:
-    """FMA pipes; with `adders` also the mix of multiply-adds and additions; `half`: float16 too."""
+    """Return FMA pipes; with `adders` also the FMA and add mix; `half`: float16 too."""
     kinds = _FLOATS | {"float16"} if half else _FLOATS
     found: list[Throughput] = []
     for name, width in bits.items():
@@ -141,7 +140,7 @@ _512_BIT = NearestCache(bits=512, load_bytes=128, store_bytes=64, together_bytes
 _THREE_LOADS = NearestCache(bits=256, load_bytes=96)
 
 
-# AMD. Since Zen 3, additions go to two pipes beside those of the multiply-adds.
+# AMD. Since Zen 3, two pipes add in addition to the FMA pipes.
 
 
 def _amd(
@@ -192,9 +191,9 @@ _ZEN_5_256 = _amd(
     l2_read_bytes=None,
 )
 
-# Families and models (first, last) as the Linux kernel tells the cores apart, in
-# arch/x86/kernel/cpu/amd.c. Of Zen 5, servers (with Zen 5c), desktops and Strix Halo have the
-# 512-bit data path; Strix Point and Krackan Point the narrower one.
+# Families and models (first, last) as in the Linux kernel, arch/x86/kernel/cpu/amd.c. Zen 5
+# servers (with Zen 5c), desktops and Strix Halo have the 512-bit data path; Strix Point and
+# Krackan Point the narrower one.
 _AMD_MODELS: tuple[tuple[int, int, int, Core], ...] = (
     (0x17, 0x00, 0x2F, _ZEN),
     (0x17, 0x50, 0x5F, _ZEN),
@@ -213,8 +212,8 @@ _AMD_MODELS: tuple[tuple[int, int, int, Core], ...] = (
     (0x1A, 0x60, 0x6F, _ZEN_5_256),
 )
 
-# Intel. Additions share the pipes of the multiply-adds, or some of them: no mix is listed. Server
-# and client cores of one name differ: a second 512-bit FMA unit (port 5) is in servers only.
+# Intel. Additions share the FMA pipes, so there is no mix. Only server cores have a second 512-bit
+# FMA unit (port 5).
 
 _INTEL_GUIDE = (
     "Intel 64 and IA-32 Architectures Optimization Reference Manual, Intel,"
@@ -296,12 +295,12 @@ _HYBRID_MODELS: dict[int, tuple[Core, Core]] = {
 _SKYLAKE_SERVER_MODEL = 0x55
 _FIRST_CASCADE_LAKE_STEPPING = 5
 _TWO_FMA_UNITS = re.compile(r"Xeon.* (?:Platinum|Gold 6\d|W-[23])|Core.* i[79]-\d+XE?\b")
-"""Brand names of the Skylake servers and their like that have both AVX-512 FMA units.
+"""Brand names of Skylake servers and their like that have both AVX-512 FMA units.
 
-Silver, Bronze and most Gold 5000 have one, and hypervisors hide the name: then it is not known.
+Silver, Bronze and most Gold 5000 have one. Hypervisors hide the name; then it is unknown.
 """
 
-# Arm, and others that run its instructions.
+# Arm and compatible cores.
 
 
 def _arm(name: str, *throughputs: Iterable[Throughput]) -> Core:
@@ -370,11 +369,11 @@ CORES: tuple[Core, ...] = (
     *(_GRACEMONT, _CRESTMONT, _SKYMONT),
     *{core.name: core for core in _ARM_PARTS.values()}.values(),
 )
-"""Every core that is known."""
+"""All known cores."""
 
 
 def core_named(name: str) -> Core:
-    """The core called `name`; case and the vendor before it do not matter."""
+    """Return the core called `name`; case and vendor are optional."""
     wanted = " ".join(name.lower().split())
     known: dict[str, Core] = {}
     for core in CORES:
@@ -386,15 +385,15 @@ def core_named(name: str) -> Core:
     raise InputError(f"unknown core '{name}'{hint}")
 
 
-_TELLING = {"amx_tile": "amx", "avx512_fp16": "avx512-fp16"}
-"""Flags of instructions that only some cores have, with the unit that such a core lists."""
+_DISTINCTIVE = {"amx_tile": "amx", "avx512_fp16": "avx512-fp16"}
+"""Flags of instructions that only some cores have, with the unit of such a core."""
 
 
 def identify_core(root: Path = ROOT, cpus: Sequence[int] = (0,)) -> Core | None:
-    """The microarchitecture that all of these CPUs have; `root` stands for ``/`` (a fake in tests).
+    """Return the microarchitecture shared by these CPUs; `root` stands for ``/``.
 
-    None: not known, not the same for all of them, or the host has instructions that this core
-    lacks: guests may be shown the number of another one.
+    None: unknown, different, or contradicted by the host's instruction sets (guests may see another
+    model number).
     """
     if sys.platform == "darwin" and root == ROOT:
         return macos_core(sysctl("machdep.cpu.brand_string"))
@@ -412,7 +411,7 @@ def identify_core(root: Path = ROOT, cpus: Sequence[int] = (0,)) -> Core | None:
 
 
 def macos_core(brand: str) -> Core | None:
-    """The performance core of a Mac by the name of its chip; None: not known."""
+    """Return the performance core of a Mac by its chip's name; None: unknown."""
     return _APPLE if _APPLE_BRAND.match(brand) else None
 
 
@@ -439,7 +438,7 @@ def _core_of(root: Path, info: Mapping[str, str], cpu: int) -> Core | None:
             return None
     flags = set(info.get("flags", "").split())
     units = {each.unit for each in found.throughputs} if found else set[str]()
-    lacks = any(flag in flags and unit not in units for flag, unit in _TELLING.items())
+    lacks = any(flag in flags and unit not in units for flag, unit in _DISTINCTIVE.items())
     return None if lacks else found
 
 
@@ -450,7 +449,7 @@ def _intel_core(root: Path, model: int, stepping: int, name: str, cpu: int) -> C
         newer = stepping >= _FIRST_CASCADE_LAKE_STEPPING
         return _CASCADE_LAKE_2 if newer else _SKYLAKE_SERVER_2
     if model in _HYBRID_MODELS:
-        # Guests that do not see which kind of core it is get no answer.
+        # Unknown in guests that do not see the kind of core.
         for core, kind in zip(_HYBRID_MODELS[model], ("cpu_core", "cpu_atom"), strict=True):
             if cpu in cpu_list(read(root / "sys/devices" / kind / "cpus")):
                 return core
