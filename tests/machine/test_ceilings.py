@@ -74,29 +74,29 @@ def test_the_form_that_sustains_more_counts() -> None:
     [
         ({}, ""),
         ({"other": rate(97.0)}, ""),
-        ({"other": rate(96.9)}, "another form of the kernel reaches 96.9 % of it"),
-        ({"other": rate(50.0)}, "another form of the kernel reaches 50.0 % of it"),
+        ({"other": rate(96.9)}, "the second kernel variant reaches 96.9 % of it"),
+        ({"other": rate(50.0)}, "the second kernel variant reaches 50.0 % of it"),
         # Two medians of 80 bursts with an IQR of 20 %: each is sure to 2.1 %, their ratio to 2.9 %;
         # twice that is 5.9 %.
         ({"rate": rate(spread=0.2), "other": rate(95.0, spread=0.2)}, ""),
         (
             {"rate": rate(spread=0.2), "other": rate(93.0, spread=0.2)},
-            "another form of the kernel reaches 93.0 % of it",
+            "the second kernel variant reaches 93.0 % of it",
         ),
         ({"rate": rate(80.0, peak=120.0)}, ""),
         (
             {"rate": rate(80.0, peak=120.0), "moved": True},
-            "the host moved its CPUs: peak and sustained are of different placements of them",
+            "the host moved its CPUs: peak and sustained are from different placements",
         ),
         ({"rate": rate(80.0, peak=99.0), "moved": True}, ""),
         ({"rate": rate(spread=0.25)}, ""),
-        ({"rate": rate(spread=0.4)}, "unsteady: the interquartile range is 40 % of it"),
-        ({"rate": rate(only_disturbed=True)}, "every burst was disturbed"),
+        ({"rate": rate(spread=0.4)}, "unsteady: interquartile range 40 % of the median"),
+        ({"rate": rate(only_disturbed=True)}, "all bursts disturbed by other processes"),
         ({"reservation": "small"}, "small"),
         (
             {"reservation": "small", "rate": rate(spread=0.4), "other": rate(50.0)},
-            "small; another form of the kernel reaches 50.0 % of it; unsteady: the interquartile"
-            " range is 40 % of it",
+            "small; the second kernel variant reaches 50.0 % of it; unsteady: interquartile range"
+            " 40 % of the median",
         ),
     ],
 )
@@ -252,8 +252,8 @@ def test_the_rate_becomes_the_clock() -> None:
         (None, ""),
         (4.2e9, ""),
         (4.3e9, ""),
-        (5.0e9, "measured 4.20 GHz is 16 % below the 5.00 GHz"),
-        (3.5e9, "measured 4.20 GHz is 20 % above the 3.50 GHz"),
+        (5.0e9, "measured 4.20 GHz is 16 % below the reported maximum of 5.00 GHz"),
+        (3.5e9, "measured 4.20 GHz is 20 % above the reported maximum of 3.50 GHz"),
     ],
 )
 def test_a_clock_that_is_not_the_reported_one_is_said(reported: float, expected: str) -> None:
@@ -281,23 +281,23 @@ HOPELESS = {"disturbed": 1000, "only_disturbed": True}
         ([reached(disturbed=10)], []),
         (
             [reached(disturbed=11)],
-            ["contention: in 11 of 1000 bursts a thread had its CPU for less than 95"],
+            ["contention: other processes disturbed 11 of 1000 bursts (thread on its"],
         ),
         # The bursts of both forms count.
         (
             [reached(disturbed=10, other=rate(bursts=1000, disturbed=30))],
-            ["contention: in 40 of 2000 bursts"],
+            ["contention: other processes disturbed 40 of 2000 bursts"],
         ),
         (
             [reached(place="L1", **HOPELESS), reached(place="L2", **HOPELESS)],
             [
-                "contention: in 2000 of 2000 bursts",
-                "too low, because every burst was disturbed: fma L1, fma L2; stop what else runs"
+                "contention: other processes disturbed 2000 of 2000 bursts",
+                "too low, all bursts disturbed by other processes: fma L1, fma L2; stop them"
                 " and measure again",
             ],
         ),
         ([reached(page_faults=10)], []),
-        ([reached(page_faults=50)], ["page faults: 50 happened inside timed calls"]),
+        ([reached(page_faults=50)], ["page faults: 50 during timed calls"]),
         # Places are named once.
         (
             [
@@ -319,4 +319,4 @@ def test_small_pages_are_told() -> None:
     assert page_conditions(100 << 20, None) == []
     assert page_conditions(100 << 20, 50 << 20) == []
     (said,) = page_conditions(100 << 20, 4 << 20)
-    assert said.startswith("small pages: 4 MiB of 100 MiB are in huge pages")
+    assert said.startswith("small pages: only 4 MiB of 100 MiB in huge pages")

@@ -96,8 +96,8 @@ def test_two_placements_are_told_apart() -> None:
         False,
     ]
     said = placement_condition(found)
-    assert "60.0 % of the time they were apart (a cache line took 205 ns" in said
-    assert "else near each other (45.0 ns)" in said
+    assert "60.0 % of the time they were distant (core-to-core latency 205 ns" in said
+    assert "else close (45.0 ns)" in said
     overhead = core_to_core_overhead(found)
     assert overhead is not None
     assert overhead.time.median_s == FAR

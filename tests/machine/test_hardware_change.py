@@ -193,7 +193,7 @@ def scaled(clock: float, *, compute: float, far: float) -> HardwareProfile:
 
     rich = rich_profile()
     *nearer, dram = rich.memory
-    fastest_form = tuple(at(each, "bytes_per_s", far) for each in dram.bandwidth)
+    faster = tuple(at(each, "bytes_per_s", far) for each in dram.bandwidth)
     return replace(
         rich,
         clock=times(rich.clock, "hz", clock),
@@ -201,7 +201,7 @@ def scaled(clock: float, *, compute: float, far: float) -> HardwareProfile:
             at(each, "flop_per_s", compute if each.kind == "hardware" else 1.0)
             for each in rich.compute
         ),
-        memory=(*nearer, replace(dram, bandwidth=fastest_form)),
+        memory=(*nearer, replace(dram, bandwidth=faster)),
     )
 
 

@@ -112,11 +112,11 @@ def test_latencies_and_overheads_are_compared_by_their_medians() -> None:
     there = rich_profile()
     dram = there.memory[-1]
     assert dram.latency is not None
-    fastest_form = replace(dram.latency, fast_s=50e-9, median_s=59e-9)
+    faster = replace(dram.latency, fast_s=50e-9, median_s=59e-9)
     here = replace(
         there,
         name="here",
-        memory=(*there.memory[:-1], replace(dram, latency=fastest_form)),
+        memory=(*there.memory[:-1], replace(dram, latency=faster)),
         overheads=(),
     )
     both = HardwareDifference(first=there, second=here)

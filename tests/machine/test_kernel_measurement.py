@@ -41,7 +41,7 @@ def bandwidth(profile: HardwareProfile, name: str, kernel: str, threads: int = 1
 
 
 def is_second(kernel: Any) -> bool:
-    return kernel.label.endswith("second form")
+    return kernel.label.endswith("second variant")
 
 
 # --- two forms -----------------------------------------------------------------------------------
@@ -58,12 +58,12 @@ def test_of_forms_that_disagree_the_faster_counts_and_the_doubt_says_so(
     for threads in (1, 2):
         found = ceiling(profile, "float32 avx2 fma", threads)
         assert found.sustained_flop_per_s == pytest.approx(threads * 96e9, rel=1e-3)
-        assert found.doubt == "another form of the kernel reaches 80.0 % of it"
+        assert found.doubt == "the second kernel variant reaches 80.0 % of it"
         copy = bandwidth(profile, "DRAM", "copy", threads)
         assert copy.sustained_bytes_per_s == pytest.approx(threads * 10e9, rel=1e-3)
-        assert copy.doubt == "another form of the kernel reaches 80.0 % of it"
+        assert copy.doubt == "the second kernel variant reaches 80.0 % of it"
     # Both are in the samples.
-    assert {"fma float32 avx2, 1 thread", "fma float32 avx2, second form, 1 thread"} <= {
+    assert {"fma float32 avx2, 1 thread", "fma float32 avx2, second variant, 1 thread"} <= {
         each.label for each in series
     }
 
@@ -119,8 +119,8 @@ def test_a_clock_and_pages_that_the_system_did_not_promise_are_told(
     monkeypatch.setattr(kernel_measurement, "huge_page_bytes", lambda _: 1 << 20)
     profile, _ = measure(machine)
     pages, clock = profile.conditions
-    assert pages.startswith("small pages: 1 MiB of ")
-    assert clock.startswith("clock: measured 3.00 GHz is 25 % below the 4.00 GHz")
+    assert pages.startswith("small pages: only 1 MiB of ")
+    assert clock.startswith("clock: measured 3.00 GHz is 25 % below the reported maximum of 4.00 GHz")
 
 
 # --- memory --------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def test_without_clock_chase_and_read_the_rest_is_measured(machine: FakeMachine)
     machine.broken = dict.fromkeys(("clock", "pointer chase", "read avx"), "is refused by LLVM 1")
     profile, _ = measure(machine)
     assert set(profile.conditions) == {
-        f"left out: kernel '{label}' is refused by LLVM 1" for label in machine.broken
+        f"not measured: kernel '{label}' is refused by LLVM 1" for label in machine.broken
     }
     # No clock and nothing on paper; reported sizes stand, and there is no latency.
     assert profile.clock is None

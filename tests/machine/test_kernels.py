@@ -198,7 +198,7 @@ def test_labels_tell_kernels_and_forms_apart() -> None:
     kernels += [k for k in STREAMS if k.unit.name == "avx512"]
     labels = [form.label for k in kernels for form in (k, k.second_form())]
     assert len(set(labels)) == len(labels)
-    assert "fma float32 avx512, second form" in labels
+    assert "fma float32 avx512, second variant" in labels
 
 
 class _System:

@@ -147,7 +147,7 @@ def test_bandwidths_are_by_level_and_name_what_they_count(found: Findings) -> No
     assert copy.sustained_bytes_per_s == pytest.approx((3 << 18) / STEP_S)
     assert (copy.kind, copy.write_allocate) == ("library", "not counted")
     assert rates["L1", "add", 1].write_allocate == "none"
-    assert "dispatch is 2.0 %" in copy.provenance.note
+    assert "dispatch 2.0 %" in copy.provenance.note
 
 
 def test_one_thread_is_measured_once() -> None:

@@ -54,7 +54,7 @@ def test_workers_are_pinned_and_the_caller_is_not() -> None:
 def test_a_crew_that_cannot_be_pinned_works_and_says_so() -> None:
     with PinnedThreads(1) as unpinned:
         assert not unpinned.pinned
-        assert unpinned.pinning.startswith("threads could not be pinned to cores")
+        assert unpinned.pinning.startswith("threads not pinned to cores")
     with PinnedThreads(1, (1 << 14,)) as refused:
         assert not refused.pinned
         assert refused.each(lambda i: i) == [0]
@@ -90,7 +90,7 @@ def test_cpus_that_are_refused_are_named(
         assert workers.refused == refused
         assert not workers.pinned
         cpus = ", ".join(map(str, refused))
-        assert f"pinned to CPU {cpus}: not permitted, or offline by now" in workers.pinning
+        assert f"pinned to CPU {cpus}: not permitted, or offline" in workers.pinning
 
 
 @pytest.mark.parametrize("started", [0, 2])
@@ -110,7 +110,7 @@ def test_threads_that_may_not_start_are_one_clear_line(
     with pytest.raises(MeasurementError) as caught, PinnedThreads(3):
         pytest.fail("entered without its threads")
     assert str(caught.value).startswith(
-        f"the system refused thread {started + 1} of 3 (can't start new thread); raise the limit"
+        f"cannot start thread {started + 1} of 3 (can't start new thread); raise the limit"
     )
     assert "\n" not in str(caught.value)
     assert crew_threads() == []
@@ -165,7 +165,7 @@ def test_memory_that_the_system_refuses_is_one_line(monkeypatch: pytest.MonkeyPa
         raise OSError(12, "Cannot allocate memory")
 
     monkeypatch.setattr(mmap, "mmap", refuse)
-    with pytest.raises(MeasurementError, match=r"does not give 64 MiB of memory .*; raise"):
+    with pytest.raises(MeasurementError, match=r"cannot allocate 64 MiB of memory .*; raise"):
         allocate(64 << 20)
 
 

@@ -84,14 +84,14 @@ def test_what_never_finished_a_burst_is_left_out_and_said(
     machine: FakeMachine, workers: PinnedThreads
 ) -> None:
     what = candidates(workers)
-    machine.never_together = {"fma float64 avx2", "fma float64 avx2, second form"}
+    machine.never_together = {"fma float64 avx2", "fma float64 avx2, second variant"}
     rounds = run(machine, workers, what)
     assert len(rounds.reached) == 3
-    assert rounds.conditions == ("left out: no burst was finished of fma float64 avx2, 2 threads",)
+    assert rounds.conditions == ("not measured, no finished burst: fma float64 avx2, 2 threads",)
     assert all(each.bursts for each in rounds.series)
     assert {each.label for each in rounds.series} == {
         trial.label for each in what for trial in each.trials
-    } - {"fma float64 avx2, 2 threads", "fma float64 avx2, second form, 2 threads"}
+    } - {"fma float64 avx2, 2 threads", "fma float64 avx2, second variant, 2 threads"}
 
 
 def test_one_form_without_a_burst_leaves_the_other(
@@ -126,7 +126,7 @@ def test_while_the_host_moves_its_cpus_what_is_sustained_is_that_of_most_rounds(
     profile, _ = measure(machine, budget_s=6.0)
     moved = [each for each in profile.conditions if each.startswith("the host moved its CPUs")]
     assert len(moved) == 1
-    assert "near each other" in moved[0].partition("in the others")[0]
+    assert "close" in moved[0].partition("in the others")[0]
     dram = next(level for level in profile.memory if level.name == "DRAM")
     read = next(b for b in dram.bandwidth if (b.kernel, b.threads) == ("read", 2))
     assert read.sustained_bytes_per_s == pytest.approx(20e9, rel=1e-3)
@@ -159,7 +159,7 @@ def test_a_stretch_lasts_as_long_as_asked(machine: FakeMachine, workers: PinnedT
     assert 4.0 <= machine.clock() - begin < 4.3
     assert warm.conditions == ()
     assert [each.label for each in warm.series] == [
-        f"{each.trial.label}, on end" for each in rounds.reached
+        f"{each.trial.label}, continuous" for each in rounds.reached
     ]
     for before, after in zip(rounds.reached, warm.reached, strict=True):
         assert after.rate.sustained == pytest.approx(before.rate.sustained, rel=1e-3)
@@ -174,9 +174,7 @@ def test_what_heat_takes_is_sustained_and_the_peak_stays(
     machine.slowness = lambda kernel, now_s: 1.25 if "float32" in kernel.label else 1.02
     warm = stretch(machine, workers, rounds)
     (heat,) = warm.conditions
-    assert heat == (
-        "heat: slower on end for 1 s than in rounds: fma float32 avx2, 1 thread by 20.0 %"
-    )
+    assert heat == ("heat: slower in continuous runs of 1 s: fma float32 avx2, 1 thread by 20.0 %")
     double, single = warm.reached
     assert (single.rate.peak, single.rate.sustained) == pytest.approx((96e9, 76.8e9), rel=1e-3)
     assert double.rate.sustained == pytest.approx(48e9 / 1.02, rel=1e-3)

@@ -1,1 +1,1 @@
-"""Measures NVIDIA devices: peaks with and without tensor cores, memory, launches, copies."""
+"""Measurement of NVIDIA GPUs: CUDA and tensor cores, memory, launches, copies."""

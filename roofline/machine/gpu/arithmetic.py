@@ -1,7 +1,7 @@
-"""Programs that compute: on the CUDA cores, and on the tensor cores by two kinds of instruction.
+"""Compute programs for CUDA cores, and for tensor cores with two kinds of instruction.
 
-All have a loop of one instruction on independent sums, begin the sums at different values or let
-nothing tell them apart, and fold them into 32 bits that are stored if they have one unlikely value.
+Each loops over one instruction on independent sums. The sums start at different values, or are
+indistinguishable to the compiler. They are reduced to 32 bits, stored only for one unlikely value.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ MMA = "mma"
 MMA_FLOAT16 = "mma-float16-accumulate"
 
 _FLOAT64_TENSOR_CORES = (8, 0), (9, 0), (10, 0)
-"""Capabilities whose tensor cores take float64; on others the instruction runs beside them."""
+"""Compute capabilities with float64 tensor cores; on others the instruction is emulated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArithmeticKernel:
-    """A program that computes: ``flop`` per block and iteration, by ``count`` `instruction`.
+    """A compute program: ``flop`` per block and iteration, by ``count`` `instruction`.
 
-    ``count`` are the instructions of the loop's body, as in the PTX; ``sass`` is how the machine
-    code names them; ``flop`` counts a multiply-add as two operations. ``note`` says how it is made.
+    ``count`` is the number of instructions in the PTX loop; ``sass`` their name in machine code;
+    ``flop`` counts a MAC as two operations; ``note`` describes the program.
     """
 
     program: Program
@@ -51,12 +51,12 @@ class ArithmeticKernel:
 
     @property
     def label(self) -> str:
-        """How it is named in progress and conditions: ``"float32 cuda-core fma"``."""
+        """Name in progress and conditions: ``"float32 cuda-core fma"``."""
         return f"{self.dtype} {self.unit} {self.name}"
 
 
 def arithmetic_kernels(capability: Capability) -> list[ArithmeticKernel]:
-    """All compute kernels for a device; a tensor core's fastest instruction in place of others."""
+    """Return all compute kernels of a device; newer tensor-core instructions replace older ones."""
     newer = warpgroup_kernels(capability)
     replaced = {kernel.label for kernel in newer}
     older = [each for each in matrix_kernels(capability) if each.label not in replaced]
@@ -64,12 +64,12 @@ def arithmetic_kernels(capability: Capability) -> list[ArithmeticKernel]:
 
 
 def has_float64_tensor_cores(capability: Capability) -> bool:
-    """Whether float64 products run on tensor cores at more than the rate of the CUDA cores."""
+    """Return True if float64 GEMM runs on tensor cores."""
     return capability in _FLOAT64_TENSOR_CORES
 
 
 def _tensor_core(element: str) -> str:
-    """The unit's name; float32 is rounded to TF32 there."""
+    """Return the name of the unit; float32 is rounded to TF32."""
     return TENSOR_CORE_TF32 if element == "float32" else TENSOR_CORE
 
 
@@ -84,9 +84,9 @@ def _program(
     folded_on: str = "%thread",
     shared_bytes: int = 0,
 ) -> Program:
-    """Sets up what the loop reads, starts the sums, runs the loop, and folds the sums.
+    """Return a program that sets up, starts the sums, loops, and reduces the sums.
 
-    ``sums`` is the type of a sum, and how many registers they are.
+    ``sums`` is the type of a sum, and the number of registers.
     """
     common = ("pred more unlikely", "u64 out", "u32 left thread", "b32 bits<3>")
     kind, count = sums
@@ -117,9 +117,8 @@ def _program(
 
 
 # --- CUDA cores -----------------------------------------------------------------------------------
-# Eight independent sums a thread. Every sum becomes ``sum * factor + addend`` again and again, with
-# a factor below one (floating types), so that it settles at an ordinary number; neither is known to
-# the compiler.
+# Eight independent sums per thread, repeatedly ``sum * factor + addend`` with a factor below one in
+# floating types, so that sums converge. The compiler knows neither.
 
 _CUDA_BLOCK, _CUDA_BLOCKS, _CUDA_SUMS, _CUDA_UNROLL = 256, 4, 8, 32
 
@@ -128,8 +127,8 @@ _CUDA_BLOCK, _CUDA_BLOCKS, _CUDA_SUMS, _CUDA_UNROLL = 256, 4, 8, 32
 class _Multiply:
     """An instruction ``op sum, sum, factor, addend`` and the type of its registers.
 
-    ``lanes`` are multiply-adds per instruction and thread; ``narrow`` is the type that a float32
-    is converted to, twice, where two share a register.
+    ``lanes`` are MACs per instruction and thread; ``narrow`` is the type of two values packed from
+    float32 in one register.
     """
 
     name: str
@@ -153,7 +152,7 @@ _MULTIPLIES = (
 
 
 def cuda_core_kernels(capability: Capability) -> list[ArithmeticKernel]:
-    """The kernels without tensor cores that a device of that compute capability can run."""
+    """Return the CUDA-core kernels of a compute capability."""
     return [_cuda_core_kernel(each) for each in _MULTIPLIES if capability >= each.least]
 
 
@@ -186,7 +185,7 @@ def _cuda_core_kernel(multiply: _Multiply) -> ArithmeticKernel:
 
 
 def _factor_and_addend(register: str, narrow: str) -> list[str]:
-    """From the numbers of the thread and of all threads of its block."""
+    """Return code that derives both from thread and block indices."""
     if register == "s32":
         return [
             "mad.lo.s32 %factor, %threads, 0x01010101, 1;",
@@ -213,7 +212,7 @@ def _factor_and_addend(register: str, narrow: str) -> list[str]:
 
 
 def _first_sum(register: str, narrow: str, index: int) -> str:
-    """Sums begin at different values, so that none is another's."""
+    """Return code for a start value; all differ."""
     if register == "s32":
         return f"add.s32 %sum{index}, %addend, {index};"
     if narrow:
@@ -224,17 +223,17 @@ def _first_sum(register: str, narrow: str, index: int) -> str:
 
 
 # --- tensor cores, by mma.sync: a warp multiplies registers ---------------------------------------
-# Signs alternate along the summed dimension, so that sums stay near zero however long it runs. On
-# Hopper these instructions do not reach what the tensor cores can do; warpgroups do.
+# Signs alternate along the summed dimension, so that sums stay near zero. On Hopper these
+# instructions do not reach the peak of the tensor cores.
 
 _MMA_BLOCK, _MMA_BLOCKS, _MMA_COUNT = 256, 2, 64
 
 
 @dataclass(frozen=True, slots=True)
 class _Pattern:
-    """The 32 bits of operands: ``a`` and ``a`` with other signs follow each other, ``b`` is even.
+    """Operand bits of 32-bit registers: ``a`` with alternating signs, ``b`` constant.
 
-    One element may fill the register (``alternates`` False): signs then alternate by thread.
+    With one element per register (``alternates`` False), signs alternate by thread.
     """
 
     a: int
@@ -250,11 +249,11 @@ _PATTERNS = {
     "float8_e5m2": _Pattern(a=0xB838B838, b=0x38383838),
     "int8": _Pattern(a=0xFB05FB05, b=0x03030303),
 }
-"""±0.5 and 0.5 in the floating types; ±5 and 3 in int8."""
+"""±0.5 and 0.5 in floating types; ±5 and 3 in int8."""
 
 
 def _sum_type(types: str) -> str:
-    """The registers of a sum, whose type stands first; two float16 share one."""
+    """Return the register type of a sum; two float16 share a register."""
     first = types.partition(".")[0]
     return "b32" if first == "f16" else first
 
@@ -275,9 +274,9 @@ class _Shape:
     """Registers of a, b and the sum, per thread."""
     least: Capability
     sums: int = 8
-    """Independent sums of a warp: what hides the latency, and fits into the registers."""
+    """Independent sums of a warp, to hide the latency within the registers."""
     emulated_on: tuple[int, ...] = ()
-    """Major versions whose compilers make other instructions of it."""
+    """Major versions whose compilers emulate it."""
 
 
 _SHAPES = (
@@ -302,7 +301,7 @@ _SHAPES = (
 
 
 def matrix_kernels(capability: Capability) -> list[ArithmeticKernel]:
-    """The kernels by ``mma.sync`` that a device can run, the newest form of each."""
+    """Return the ``mma.sync`` kernels of a device, the newest variant of each."""
     newest: dict[tuple[str, str], _Shape] = {}
     for shape in _SHAPES:
         native = shape.element != "float64" or has_float64_tensor_cores(capability)
@@ -358,10 +357,10 @@ def _literal(kind: str, value: int) -> str:
 
 
 def _factors(element: str, a: int, b: int) -> list[str]:
-    """The registers of both factors. Neighbouring threads hold neighbours of the summed row.
+    """Return code for the registers of both factors; adjacent threads hold adjacent elements.
 
-    All registers of a factor hold the same, which the assembler must not know, or it copies one
-    again and again: to each is added a multiple of the upper bits of the number of iterations, 0.
+    All registers of a factor are equal, but the assembler must not know, or it copies one
+    repeatedly: each adds a multiple of the upper bits of the iteration count, which is 0.
     """
     # The upper half of a float64 0.5; its lower half is 0.
     pattern = _PATTERNS.get(element, _Pattern(a=0x3FE00000, b=0x3FE00000, alternates=False))
@@ -384,23 +383,22 @@ def _factors(element: str, a: int, b: int) -> list[str]:
 
 
 # --- tensor cores, by wgmma: a warpgroup multiplies shared memory ---------------------------------
-# The only instructions with which Hopper's tensor cores run at their full rate; they exist on
-# compute capability 9.0 alone. The tiles lie in core matrices of 8 rows of 16 bytes, unswizzled,
-# the two of a step along the summed dimension beside each other.
+# Only these reach the peak of Hopper's tensor cores, and only compute capability 9.0 has them.
+# Tiles are unswizzled core matrices of 8 rows of 16 bytes, adjacent along the summed dimension.
 
 _GROUP_BLOCK, _GROUP_BLOCKS, _GROUP_UNROLL = 128, 2, 16
 _ROWS, _COLUMNS = 64, 256
 _STEP_BYTE = 32
-"""Bytes of one row that an instruction multiplies, whatever the type."""
+"""Bytes of a row per instruction, for every type."""
 
 _A_BYTE, _B_BYTE = _ROWS * _STEP_BYTE, _COLUMNS * _STEP_BYTE
 _CORE_BYTE = 128
-"""A core matrix; the next along the summed dimension follows it, then the next row of them."""
+"""Bytes of a core matrix, followed by the next along the summed dimension."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """A ``wgmma``: element types, depth of a step, and what stands behind the descriptors."""
+    """A ``wgmma``: element types, depth of a step, and its trailing operands."""
 
     element: str
     types: str
@@ -421,7 +419,7 @@ _FORMS = (
 
 
 def warpgroup_kernels(capability: Capability) -> list[ArithmeticKernel]:
-    """The kernels by ``wgmma`` that a device can run: all on Hopper, else none."""
+    """Return the ``wgmma`` kernels of a device (Hopper only)."""
     return [_warpgroup_kernel(each) for each in _FORMS if capability[0] == 9]
 
 
@@ -473,7 +471,7 @@ def _warpgroup_kernel(form: _Form) -> ArithmeticKernel:
 
 
 def _filled_tiles(pattern: _Pattern) -> Sequence[str]:
-    """Both tiles, written by all threads; one element a word takes its sign from its place."""
+    """Return code that writes both tiles; signs alternate by position."""
     sign = (
         () if pattern.alternates else ("and.b32 %bits1, %thread, 1;", "shl.b32 %bits1, %bits1, 31;")
     )
@@ -485,7 +483,7 @@ def _filled_tiles(pattern: _Pattern) -> Sequence[str]:
         *_stores("fill_a", 0, _A_BYTE),
         f"mov.b32 %bits0, 0x{pattern.b:08x};",
         *_stores("fill_b", _A_BYTE, _B_BYTE),
-        # What the threads wrote must be seen by the tensor cores, which read by another path.
+        # Makes the writes visible to the tensor cores.
         "fence.proxy.async.shared::cta;",
         "bar.sync 0;",
     )
@@ -506,7 +504,7 @@ def _stores(label: str, first: int, byte: int) -> Sequence[str]:
 
 
 def _descriptor(register: str, offset: int) -> Sequence[str]:
-    """A matrix descriptor: start, and the steps between core matrices, in units of 16 bytes."""
+    """Return code for a matrix descriptor: start and strides in units of 16 bytes."""
     steps = (_CORE_BYTE >> 4) << 16 | (2 * _CORE_BYTE >> 4) << 32
     return (
         f"add.u32 %at, %base, {offset};",

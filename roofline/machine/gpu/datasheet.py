@@ -1,4 +1,4 @@
-"""What a device should reach on paper: from the bundled data sheets, else from units × clock."""
+"""Theoretical peaks of a device: from bundled data sheets, else from units × clock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from roofline.machine.gpu.ptx import Capability
 from roofline.machine.hardware import HardwareProfile, Provenance, TheoreticalRate, read_profile
 
 _LEAST_SHARE = 0.75
-"""Of a data sheet's memory: smaller modules may call themselves the same, as those of Orin do."""
+"""Minimum memory relative to the data sheet: smaller variants may share a name, as with Orin."""
 
 _RESULTS_PER_CYCLE: dict[str, dict[Capability, int]] = {
     "float32": {
@@ -37,23 +37,23 @@ _RESULTS_PER_CYCLE: dict[str, dict[Capability, int]] = {
     "bfloat16": {**dict.fromkeys(((8, 0), (8, 6), (8, 7), (8, 9)), 128), (9, 0): 256},
     "int32": dict.fromkeys(((7, 0), (7, 5), (8, 0), (8, 6), (8, 7), (8, 9), (9, 0)), 64),
 }
-"""Multiply-adds per cycle and multiprocessor without tensor cores, by compute capability."""
+"""MACs per cycle and multiprocessor on CUDA cores, by compute capability."""
 
 _GUIDE = (
-    "multiprocessors × multiply-adds per cycle × 2 × clock; CUDA C++ Programming Guide,"
+    "multiprocessors × MACs per cycle × 2 × clock; CUDA C++ Programming Guide,"
     " throughput of native arithmetic instructions, NVIDIA"
 )
 
 
 @dataclass(frozen=True)
 class DataSheet:
-    """What is known on paper of a device."""
+    """Theoretical peaks of a device."""
 
     facts: DeviceProperties
 
     @cached_property
     def profile(self) -> HardwareProfile | None:
-        """The bundled data sheet; None: there is none for this device, or it is a part of one."""
+        """The bundled profile of the device; None if there is none, or it is a MIG slice."""
         if self.facts.mig:
             return None
         for path in bundled_folder().glob("*.toml"):
@@ -65,24 +65,24 @@ class DataSheet:
 
     @property
     def memory_name(self) -> str:
-        """How the device's own memory is called."""
+        """Name of the device's memory."""
         return self.profile.memory[-1].name if self.profile else "DRAM"
 
     def compute(self, element: str, unit: str, kernel: str) -> TheoreticalRate | None:
-        """The rate of a unit, in flop per second; None: not known."""
+        """Return the theoretical peak of a unit, in FLOP/s; None: unknown."""
         for each in self.profile.compute if self.profile else ():
             if (str(each.dtype), each.unit, each.kernel) == (element, unit, kernel):
                 return TheoreticalRate(per_s=each.peak_flop_per_s, provenance=each.provenance)
         return self._counted(element) if (unit, kernel) in _COUNTED else None
 
     def product(self, product: Product) -> TheoreticalRate | None:
-        """The rate of the unit that torch's product runs on."""
+        """Return the theoretical peak of the unit that runs torch's GEMM."""
         unit = hardware_unit(product, self.facts.capability)
         kernel = "fma" if unit == CUDA_CORE else MMA
         return self.compute(str(product.dtype), unit, kernel)
 
     def memory(self) -> TheoreticalRate | None:
-        """The bandwidth of the device's own memory, in byte per second; None: not known."""
+        """Return the theoretical memory bandwidth, in byte/s; None: unknown."""
         if self.profile:
             sheet = self.profile.memory[-1].bandwidth[0]
             return TheoreticalRate(per_s=sheet.peak_bytes_per_s, provenance=sheet.provenance)
@@ -107,7 +107,7 @@ class DataSheet:
             provenance=_derived(
                 _GUIDE,
                 f"{facts.multiprocessors} × {per_cycle} × 2 × {facts.clock_hz / 1e9:.3g} GHz,"
-                " the highest clock by the driver",
+                " the maximum clock by the driver",
             ),
         )
 
@@ -116,7 +116,7 @@ _COUNTED = frozenset({(CUDA_CORE, "fma"), (CUDA_CORE, "mul-add")})
 
 
 def hardware_unit(product: Product, capability: Capability) -> str:
-    """The unit of the device that torch's product runs on."""
+    """Return the unit that runs torch's GEMM."""
     element = str(product.dtype)
     if element == "float32":
         return TENSOR_CORE_TF32 if product.tf32 else CUDA_CORE

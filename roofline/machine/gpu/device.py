@@ -1,4 +1,4 @@
-"""What measuring needs of a GPU, and nothing more: so that a fake one can stand in its place."""
+"""Interface of a GPU for measurements, which a fake device can implement."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from roofline.errors import MeasurementError
 from roofline.machine.gpu.ptx import Capability, Program
 
 Call = Callable[[], object]
-"""Puts one piece of work on the device's queue and returns."""
+"""Enqueues work on the device and returns."""
 
 Argument = tuple[int, Literal[4, 8]]
-"""A parameter of a program: its value and its bytes."""
+"""Parameter of a program: value and size in bytes."""
 
 Direction = Literal["to device", "to host"]
 HostMemory = Literal["pinned", "pageable"]
 
 
 class DeviceError(MeasurementError):
-    """The driver refused a program or a call; the device goes on."""
+    """The driver rejected a program or a call; the device stays usable."""
 
 
 class DeviceMemoryError(DeviceError):
-    """The device has too little memory for that."""
+    """The device is out of memory."""
 
 
 class DeviceLostError(MeasurementError):
-    """The driver reported a fault after which this process cannot use the device any more."""
+    """The driver reported a fault; this process can no longer use the device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceProperties:
-    """What the driver says of a device.
+    """Properties of a device, by its driver.
 
-    ``clock_hz`` is the highest clock of the multiprocessors; ``memory_clock_hz`` and ``bus_bit``
-    those of the memory, which moves two bits a cycle and line. ``integrated``: it shares the
-    host's memory. ``mig``: it is a part of a device. None: not known.
+    ``clock_hz`` is the maximum clock of the multiprocessors; ``memory_clock_hz`` and ``bus_bit``
+    are for memory with two bits per cycle and line. ``integrated``: shares host memory. ``mig``: a
+    MIG slice. None: unknown.
     """
 
     name: str
@@ -57,7 +57,7 @@ class DeviceProperties:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What the device's sensors say; None where they do not. ``limits`` keep it slow."""
+    """Sensor values; None if unknown. ``limits`` are active clock limits."""
 
     clock_hz: float | None = None
     memory_clock_hz: float | None = None
@@ -72,24 +72,24 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """A square product of torch's: element type, and the one it is rounded to (``tf32``)."""
+    """A square GEMM of torch: element type, with or without ``tf32``."""
 
     dtype: DType
     tf32: bool = False
 
     @property
     def unit(self) -> str:
-        """How the ceiling's unit is named."""
+        """Unit name of the ceiling."""
         return "torch-tf32" if self.tf32 else "torch"
 
     @property
     def label(self) -> str:
-        """How it is named in progress and conditions: ``"float32 torch-tf32 gemm"``."""
+        """Name in progress and conditions: ``"float32 torch-tf32 gemm"``."""
         return f"{self.dtype} {self.unit} gemm"
 
 
 class Device(Protocol):
-    """One GPU, ready for use; methods raise DeviceError, DeviceMemoryError and DeviceLostError."""
+    """An opened GPU; methods raise DeviceError, DeviceMemoryError and DeviceLostError."""
 
     @property
     def facts(self) -> DeviceProperties: ...
@@ -97,49 +97,49 @@ class Device(Protocol):
     def free_bytes(self) -> int: ...
 
     def allocate(self, byte: int) -> int:
-        """The address of so much memory, filled with ordinary float32 numbers."""
+        """Return the address of `byte` bytes with ordinary float32 numbers."""
         ...
 
     def load(self, program: Program) -> None:
-        """Has the driver compile a program, unless it has."""
+        """Compile a program in the driver, once."""
         ...
 
     def launch(self, program: Program, grid: int, arguments: Sequence[Argument]) -> Call:
-        """A call that runs `grid` blocks of a program that was loaded."""
+        """Return a call that runs `grid` blocks of a loaded program."""
         ...
 
     def product(self, product: Product, size: int) -> Call:
-        """A call that multiplies two matrices of `size` by `size`, of random numbers."""
+        """Return a call that multiplies two random matrices of `size` by `size`."""
         ...
 
     def transfer(self, direction: Direction, memory: HostMemory, byte: int) -> Call:
-        """A call that copies so much between the host's memory and the device's."""
+        """Return a call that copies `byte` bytes between host and device."""
         ...
 
     def small_calls(self) -> dict[str, Call]:
-        """Calls of torch whose arithmetic costs nothing, by name."""
+        """Return torch calls with negligible arithmetic, by name."""
         ...
 
     def times(self, call: Call, calls: int, bursts: int) -> list[float]:
-        """Seconds of each of `bursts` times `calls` calls, by the device's clock."""
+        """Return the seconds of each of `bursts` bursts of `calls` calls, by device clock."""
         ...
 
     def queue_time(self, call: Call, calls: int) -> float:
-        """Seconds until `calls` calls are done, by the host's clock."""
+        """Return the seconds until `calls` calls have finished, by host clock."""
         ...
 
     def reading(self) -> Reading | None:
-        """What the sensors say; None if there is no way to ask."""
+        """Return the sensor values; None if unavailable."""
         ...
 
     def reading_obstacle(self) -> str:
-        """Why the sensors cannot be asked, in words; ``""`` if they can."""
+        """Return the reason why sensors are unavailable, or ``""``."""
         ...
 
     def watch(self, call: Call, calls: int) -> Reading | None:
-        """What the sensors say while `calls` calls run."""
+        """Return the sensor values during `calls` calls."""
         ...
 
     def close(self) -> None:
-        """Frees what was allocated and puts torch's settings back; may be called twice."""
+        """Free all allocations and restore torch's settings; may be called twice."""
         ...

@@ -1,8 +1,7 @@
-"""Measures a GPU: own programs, torch's products and copies in rounds, the sensors beside them.
+"""Measurement of a GPU: own programs, torch GEMM and copies, interleaved, with sensor readings.
 
-Method: bursts of a few milliseconds timed by the device's own clock, interleaved over all trials
-until the time budget is used. Peak is the 95th percentile of the burst rates, sustained their
-median.
+Method: bursts of a few milliseconds, timed by the device clock and interleaved over all trials
+until the time budget is used. Peak is the 95th percentile of burst rates, sustained their median.
 """
 
 from __future__ import annotations
@@ -52,9 +51,9 @@ from roofline.machine.system.host import describe_host
 
 
 class _Program(NamedTuple):
-    """What an effort means: seconds in all, of a burst, of one product at most, and on end.
+    """Times of an effort, in seconds: total, burst, maximum GEMM, continuous run.
 
-    Each kernel's stretch on end comes after the rounds, outside the budget.
+    Continuous runs follow the rounds, outside the budget.
     """
 
     budget_s: float
@@ -70,18 +69,18 @@ PROGRAMS: dict[Effort, _Program] = {
 }
 
 _FIGURES = 55
-"""So many kernels, products and copies there are on Hopper."""
+"""Number of kernels, GEMM and copies on Hopper."""
 
 _ALMOST = 0.99
 
 _ROUNDS = 6
-"""Rounds that shall fit into the time: enough for drift to hit all trials alike."""
+"""Number of rounds in the budget, so that drift affects all trials."""
 
 _LEAST_BURSTS = 2
 
 _FAR_BELOW = 0.75
 _ABOVE = 1.05
-"""Fractions of the figure on paper from which on a measured one needs a word."""
+"""Fractions of the theoretical peak outside which a note is added."""
 
 _CALLS = 100
 _TIMES = 9
@@ -96,18 +95,18 @@ def measure_gpu(
     device: Device | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[HardwareProfile, tuple[Series, ...]]:
-    """Measures what an NVIDIA device can do: the profile, and the bursts that it was made of.
+    """Measure an NVIDIA device; return the profile and its bursts.
 
-    Settings of the device are never changed; torch's are put back, whatever happens. The time is
-    that of `effort`, by ``clock``, which starts once torch is imported and has its context.
+    Device settings are never changed; torch's are restored. The time is that of `effort`, by
+    ``clock``, after torch is imported and has its context.
     """
     if device is None:
-        # Whether there is a device is said before anything else.
+        # Fail early without a device.
         try:
             from roofline.machine.gpu.torch_device import open_device
         except (ImportError, OSError) as error:
             raise HardwareError(
-                f"{argument('device', 'cuda')}: torch cannot be imported ({error_text(error)});"
+                f"{argument('device', 'cuda')}: cannot import torch ({error_text(error)});"
                 " install it with CUDA"
             ) from None
         device = open_device()
@@ -140,7 +139,7 @@ def _measure(
     if not preparation.candidates:
         raise MeasurementError("; ".join(("nothing could be measured", *preparation.conditions)))
     runner: Runner[Trial] = Runner(
-        # One more burst runs beside the reading of the sensors.
+        # One more burst runs during the sensor reading.
         run=lambda trial, bursts: trial.run(device, max(_LEAST_BURSTS, bursts - 1)),
         clock=clock,
         report=lambda _, what: say(what),
@@ -186,20 +185,20 @@ def _measure(
             ),
             *preparation.conditions,
             *left_out,
-            *([] if sheet.profile else [f"there is no data sheet for {facts.name}"]),
+            *([] if sheet.profile else [f"no data sheet of {facts.name}"]),
         ),
     )
     return profile, series
 
 
 def profile_name(facts: DeviceProperties) -> str:
-    """A short name for a device's profile: ``"nvidia-h100-80gb-hbm3"``."""
+    """Return a short name for a device: ``"nvidia-h100-80gb-hbm3"``."""
     slug = re.sub(r"[^a-z0-9]+", "-", facts.name.lower()).strip("-")
     return slug or "cuda-device"
 
 
 def _clock(trials: Sequence[Trial]) -> Clock | None:
-    """The highest and the median clock of the multiprocessors while they computed."""
+    """Return maximum and median clock of the multiprocessors during compute kernels."""
     clocks = [
         reading.clock_hz
         for trial in trials
@@ -212,12 +211,12 @@ def _clock(trials: Sequence[Trial]) -> Clock | None:
     return Clock(
         peak_hz=max(clocks),
         median_hz=statistics.median(clocks),
-        provenance=provenance("clock of the multiprocessors by NVML while kernels computed"),
+        provenance=provenance("SM clock by NVML during compute kernels"),
     )
 
 
 def _rates(each: KernelRate[Trial], unit: str, how: str) -> dict[str, Any]:
-    """The fields of a ceiling or bandwidth that its bursts gave."""
+    """Return the rate fields of a ceiling or bandwidth."""
     method_used = f"{method(f'{each.trial.burst_s * 1e3:.1f} ms bursts')} by CUDA events"
     return {
         "threads": 1,
@@ -229,23 +228,23 @@ def _rates(each: KernelRate[Trial], unit: str, how: str) -> dict[str, Any]:
 
 
 def _doubt(each: KernelRate[Trial], theoretical: TheoreticalRate | None, why: str = "") -> str:
-    """Why its figure may be wrong, by the sensors and by the one on paper; ``""``: nothing."""
+    """Return the reasons why a figure may be wrong, by sensors and theoretical peak, or ``""``."""
     parts = [why, each.reservation, throttling_doubt(each.trial.readings)]
     fraction = each.rate.peak / theoretical.per_s if theoretical else 1.0
-    percent = f"{fraction * 100:.0f} % of the figure on paper"
+    percent = f"{fraction * 100:.0f} % of the theoretical peak"
     if fraction < _FAR_BELOW:
-        parts.append(f"only {percent}: other programs may be faster")
+        parts.append(f"only {percent}; other programs may be faster")
     elif fraction > _ABOVE:
-        parts.append(f"{percent}: the device clocks higher than that, or is another variant")
+        parts.append(f"{percent}; higher clock, or another variant of the device")
     return "; ".join(filter(None, parts))
 
 
-# A hardware ceiling must be one that nothing beats. So where torch's product is faster than our own
-# kernel of the same unit, it is the ceiling, named ``gemm``; its provenance says what ours reached.
+# Nothing may exceed a hardware ceiling. So if torch's GEMM is faster than the own kernel of a unit,
+# it is the ceiling, named ``gemm``, and its provenance has the rate of the own kernel.
 
 
 def compute_ceilings(found: Sequence[KernelRate[Trial]], sheet: DataSheet) -> list[ComputeCeiling]:
-    """The hardware's ceilings, then the library's."""
+    """Return hardware ceilings, then library ceilings."""
     products: dict[tuple[str, str], tuple[KernelRate[Trial], Product, str]] = {}
     for each in found:
         if isinstance(subject := each.trial.subject, SizedProduct):
@@ -266,17 +265,17 @@ def compute_ceilings(found: Sequence[KernelRate[Trial]], sheet: DataSheet) -> li
                 best, _, size = products[key]
                 name = "gemm"
                 note = (
-                    f"torch's product of {size}, the fastest known here; our own kernel"
-                    f" ({kernel.instruction}) reached {format_flop_per_s(own.rate.peak)}"
+                    f"torch GEMM of {size}, faster than the own kernel"
+                    f" ({kernel.instruction}): {format_flop_per_s(own.rate.peak)}"
                 )
         theoretical = sheet.compute(*key, kernel.name)
         ceilings.append(_ceiling(best, name, kernel.unit, kernel.dtype, theoretical, note))
     for key, (each, product, size) in products.items():
         if key not in covered:
-            how = f"torch's product of {size}"
+            how = f"torch GEMM of {size}"
             alone = (
-                f"no kernel of our own drives this unit on {sheet.facts.name}: other programs may"
-                " be faster than torch's product"
+                f"no own kernel for this unit on {sheet.facts.name}; other programs may be faster"
+                " than torch's GEMM"
             )
             theoretical = sheet.product(product)
             ceilings.append(
@@ -318,7 +317,7 @@ def _ceiling(
 
 
 def memory_levels(found: Sequence[KernelRate[Trial]], sheet: DataSheet) -> Iterable[MemoryLevel]:
-    """The L2 and the device's own memory; nothing if the latter was not measured."""
+    """Yield L2 and device memory; nothing if the latter was not measured."""
     at: dict[str, list[Bandwidth]] = {L2: [], sheet.memory_name: []}
     for each in found:
         subject = each.trial.subject
@@ -328,8 +327,7 @@ def memory_levels(found: Sequence[KernelRate[Trial]], sheet: DataSheet) -> Itera
         at[subject.level].append(
             Bandwidth(
                 kernel=subject.kernel.name,
-                # A GPU's caches keep track of bytes: a line that is written whole is not read
-                # first.
+                # GPU caches do not read lines that are written completely.
                 write_allocate="none",
                 theoretical=theoretical,
                 doubt=_doubt(each, theoretical),
@@ -337,7 +335,7 @@ def memory_levels(found: Sequence[KernelRate[Trial]], sheet: DataSheet) -> Itera
             )
         )
     if not at[sheet.memory_name]:
-        # The L2 alone would be taken for all the memory there is.
+        # L2 alone would count as main memory.
         return
     capacities = {L2: sheet.facts.l2_bytes, sheet.memory_name: sheet.facts.memory_bytes}
     for name, bandwidth in at.items():
@@ -352,7 +350,7 @@ def memory_levels(found: Sequence[KernelRate[Trial]], sheet: DataSheet) -> Itera
 
 
 def _links(found: Sequence[KernelRate[Trial]], latencies: dict[str, Duration]) -> Iterable[Link]:
-    """The ways between host and device; `latencies` of the smallest copy, by the trial's label."""
+    """Yield the links between host and device; `latencies` of the smallest copy by label."""
     for each in found:
         transfer = each.trial.subject
         if isinstance(transfer, Transfer):
@@ -368,10 +366,10 @@ def _links(found: Sequence[KernelRate[Trial]], latencies: dict[str, Duration]) -
 
 
 def launch_overheads(device: Device, report: Say) -> tuple[list[Overhead], list[str]]:
-    """Of an empty program and of small calls of torch's; and what was left out, in words.
+    """Measure an empty kernel and small torch calls; return overheads, and notes on failures.
 
-    ``launch`` is the time from one launch to the next where the queue is never empty, ``round
-    trip`` that of a launch and of waiting for its end.
+    ``launch`` is the time between launches with a full queue; ``round trip`` that of a launch and
+    waiting for its end.
     """
 
     def empty() -> Call:
@@ -392,15 +390,15 @@ def launch_overheads(device: Device, report: Say) -> tuple[list[Overhead], list[
             time = _duration(device, make(), calls, device.facts.library)
             overheads.append(Overhead(name=name, threads=1, time=time))
         except DeviceError as error:
-            conditions.append(f"left out: {name}: {error}")
+            conditions.append(f"not measured: {name}: {error}")
     return overheads, conditions
 
 
 def _copy_latencies(device: Device) -> dict[str, Duration]:
-    """Seconds of the smallest copy and of waiting for it, by the labels of `Transfer`."""
+    """Return the latency of the smallest copy, by the labels of `Transfer`."""
     found: dict[str, Duration] = {}
     for each in TRANSFERS:
-        # Where it fails the copy itself fails too, and its trial says so.
+        # If it fails, the trial of the copy reports it.
         with suppress(DeviceError):
             call = device.transfer(each.direction, each.memory, _SMALL_BYTE)
             found[each.label] = _duration(device, call, 1, f"{_SMALL_BYTE} bytes")
@@ -410,5 +408,5 @@ def _copy_latencies(device: Device) -> dict[str, Duration]:
 def _duration(device: Device, call: Call, calls: int, note: str) -> Duration:
     device.queue_time(call, calls)
     times_s = [max(device.queue_time(call, calls) / calls, 1e-12) for _ in range(_TIMES)]
-    how = f"median of {_TIMES} rounds of {calls} calls and one wait, by the host's clock"
+    how = f"median of {_TIMES} rounds of {calls} calls and one wait, by host clock"
     return duration(times_s, how, note)

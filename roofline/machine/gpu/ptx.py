@@ -1,7 +1,7 @@
-"""Programs for a GPU as text: NVIDIA's PTX, which the driver compiles for the device it finds.
+"""GPU programs as PTX text, compiled by the driver for its device.
 
-PTX is what NVIDIA keeps stable: text for one compute capability runs on all later ones, save where
-its target ends in ``a``. Nothing is compiled at install, and ptxas checks every program in tests.
+PTX for one compute capability runs on all later ones, unless its target ends in ``a``. Nothing is
+compiled at installation; tests check every program with ptxas.
 """
 
 from __future__ import annotations
@@ -12,22 +12,21 @@ from dataclasses import dataclass, replace
 from roofline.machine.hardware import MemoryKernel
 
 Capability = tuple[int, int]
-"""A device's compute capability, major and minor: ``(9, 0)`` for Hopper."""
+"""Compute capability, major and minor: ``(9, 0)`` for Hopper."""
 
 WARP = 32
-"""Threads that execute one instruction together."""
+"""Threads that execute an instruction together."""
 
 _ISA = {(7, 0): "6.4", (7, 5): "6.5", (8, 0): "7.0", (8, 9): "8.4", (9, 0): "8.0"}
-"""The PTX version that a program for each target is written in: the older, the more drivers."""
+"""PTX version by target; older versions support more drivers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """One entry point with its PTX text and the shape of its launch.
+    """An entry point with its PTX text and launch shape.
 
-    ``block`` is threads per block, ``blocks`` are those that each multiprocessor is given.
-    ``least`` is the capability it needs; ``only_major`` the one major version on which it runs
-    (None: all from ``least`` on).
+    ``block``: threads per block; ``blocks``: blocks per multiprocessor; ``least``: minimum compute
+    capability; ``only_major``: the only supported major version (None: any from ``least``).
     """
 
     entry: str
@@ -46,11 +45,11 @@ def assemble(
     body: Iterable[str] = (),
     shared_bytes: int = 0,
 ) -> Program:
-    """The program with its text.
+    """Return the program with its text.
 
-    Parameters and registers are a type and its names: ``"f32 scale sum<8>"`` are nine registers.
-    The body is instructions and labels, one a line. ``shared_bytes`` is the shared memory of a
-    block, named ``tile``.
+    Parameters and registers are a type and names: ``"f32 scale sum<8>"`` declares nine registers.
+    The body has one instruction or label per line. ``shared_bytes`` is the shared memory ``tile``
+    of a block.
     """
     major, minor = program.least
     target = f"sm_{major}{minor}" + ("a" if program.only_major is not None else "")
@@ -77,7 +76,7 @@ def _declared(lines: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def repeated(body: Iterable[str], *, counter: str, label: str = "again") -> list[str]:
-    """`body` as often as the register `counter` says, at least once; it counts down to 0."""
+    """Return a loop over `body` that counts the register `counter` down to 0."""
     return [
         f"{label}:",
         '.pragma "nounroll";',
@@ -89,7 +88,7 @@ def repeated(body: Iterable[str], *, counter: str, label: str = "again") -> list
 
 
 def stored_if_unlikely(bits: str, address: str) -> list[str]:
-    """Stores the register `bits` where it has one value of 2^32, so that no result is unused."""
+    """Store the register `bits` only for one value of 2^32, so that no result is unused."""
     return [
         f"setp.eq.u32 %unlikely, %{bits}, 0x5bd1e995;",
         f"@%unlikely st.global.u32 [%{address}], %{bits};",
@@ -97,13 +96,12 @@ def stored_if_unlikely(bits: str, address: str) -> list[str]:
 
 
 def empty_program() -> Program:
-    """A program that does nothing, for what a launch costs."""
+    """Return a program that does nothing, for launch overhead."""
     return assemble(Program(entry="nothing", block=WARP, blocks=1))
 
 
-# A block goes over chunks of 16 KiB, the four accesses of a thread lying 4 KiB apart; all blocks
-# together go over the arrays in order. Loads pass the first-level cache by (``.cg``), so that a
-# working set within the second level is read from there.
+# A block processes chunks of 16 KiB with four accesses per thread, 4 KiB apart; blocks traverse the
+# arrays in order. Loads bypass L1 (``.cg``), so that a working set within L2 is read from there.
 
 BLOCK = 256
 BLOCKS = 4
@@ -111,12 +109,12 @@ _VECTOR_BYTE = 16
 _UNROLL = 4
 _VALUES = range(4 * _UNROLL)
 CHUNK_BYTE = BLOCK * _VECTOR_BYTE * _UNROLL
-"""Bytes of one array that a block goes over in one step."""
+"""Bytes of an array per block and step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamKernel:
-    """A program that loads and stores arrays, of which ``arrays`` are different ones."""
+    """A program that loads and stores ``arrays`` different arrays."""
 
     program: Program
     name: MemoryKernel
@@ -126,12 +124,12 @@ class StreamKernel:
 
     @property
     def accesses(self) -> int:
-        """Array accesses that count: loads and stores."""
+        """Counted array accesses: loads and stores."""
         return self.loads + self.stores
 
 
 def stream_kernels() -> list[StreamKernel]:
-    """Read, write, copy, triad ``a = b + s * c`` and update ``a = s * a``, in float32."""
+    """Return read, write, copy, triad ``a = b + s * c`` and update ``a = s * a``, in float32."""
     kept = [f"xor.b32 %bits{i % 4}, %bits{i % 4}, %a{i};" for i in _VALUES]
     triad = [f"fma.rn.f32 %a{i}, %c{i}, %scale, %b{i};" for i in _VALUES]
     update = [f"mul.f32 %a{i}, %a{i}, %scale;" for i in _VALUES]
@@ -147,7 +145,8 @@ def stream_kernels() -> list[StreamKernel]:
 def _stream(
     name: MemoryKernel, loads: str, stores: str, compute: list[str], *, stored: str = "a"
 ) -> StreamKernel:
-    """Loads and stores are arrays of a, b and c; ``stored`` holds the values that go to them."""
+    """Return a kernel; loads and stores name arrays of a, b, c; ``stored`` has the stored
+    values."""
     element = "b32" if name == "read" else "f32"
     used = [each for each in "abc" if each in loads + stores]
     step: list[str] = []
@@ -205,7 +204,7 @@ def _stream(
 
 
 def _accesses(array: str, register: str) -> list[tuple[str, str]]:
-    """Registers and address of all vectors of one step in an array."""
+    """Return registers and address of each vector of one step in an array."""
     return [
         (
             ", ".join(f"%{register}{4 * i + j}" for j in range(4)),

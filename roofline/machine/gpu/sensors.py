@@ -1,6 +1,6 @@
-"""Sensors of a device: read through NVML, and what they say about a measurement, in words.
+"""Sensors of a device, read through NVML, and notes on a measurement.
 
-They are only read; no setting of the device is touched. pynvml comes with the extra ``nvidia``.
+No setting is changed. pynvml is installed with the extra ``nvidia``.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from typing import Any
 from roofline.errors import error_text
 from roofline.machine.gpu.device import DeviceProperties, Reading
 
-FIXED_CLOCKS = "clocks that someone set"
+FIXED_CLOCKS = "fixed clocks"
 _LIMITS = {
     0x2: FIXED_CLOCKS,
     0x4: "the power cap",
     0x8: "a hardware slowdown",
     0x10: "a slower device of the same boost group",
-    0x20: "heat",
-    0x40: "heat",
+    0x20: "temperature",
+    0x40: "temperature",
     0x80: "the power brake",
 }
-"""NVML's bits (nvmlClocksEventReasons); idle and display settings are left out: nothing is lost."""
+"""NVML's clock event reasons; idle and display settings are harmless and omitted."""
 
 _FAULTY = frozenset(_LIMITS[bit] for bit in (0x8, 0x20, 0x80))
-"""Limits that say that something is wrong; a power cap is how the device was built."""
+"""Limits that indicate a fault; a power cap is normal."""
 
 _SM_CLOCK, _MEMORY_CLOCK, _CORE_TEMPERATURE = 1, 2, 0
 _UNCORRECTED, _SINCE_BOOT = 1, 0
 
 _BUSY = 0.05
-"""Load by others from which they cost something that can be seen."""
+"""Load by other processes above which it is reported."""
 
 _MOST_NAMES = 4
 
 
 class Telemetry:
-    """Reads the device of a UUID (``"GPU-…"``); ``obstacle`` says why it cannot, or ``""``."""
+    """Sensors of the device with a UUID (``"GPU-…"``); ``obstacle`` is an error, or ``""``."""
 
     def __init__(self, uuid: str, nvml: Any = None) -> None:
         self._nvml: Any = nvml
@@ -51,21 +51,21 @@ class Telemetry:
         except ImportError:
             self.obstacle = "pynvml is not installed (`pip install nvidia-ml-py`)"
         except Exception as error:
-            self.obstacle = f"NVML does not answer ({error_text(error) or type(error).__name__})"
+            self.obstacle = f"NVML failed ({error_text(error) or type(error).__name__})"
 
     def driver(self) -> str:
-        """The driver's version; ``""`` if it cannot be asked."""
+        """Return the driver version; ``""`` if unknown."""
         answer = self._asked(lambda nvml: nvml.nvmlSystemGetDriverVersion())
         return answer.decode() if isinstance(answer, bytes) else str(answer or "")
 
     def reading(self) -> Reading | None:
-        """What the sensors say now; a value that this device does not tell is None."""
+        """Return the current sensor values; unsupported ones are None."""
         if self.obstacle:
             return None
         ecc = self._ask("EccMode")
         others = self._ask("ComputeRunningProcesses")
         power_mw, usage = self._ask("PowerUsage"), self._ask("UtilizationRates")
-        # The function was renamed; old packages know only the old name.
+        # Old packages have the old name.
         limits = self._ask("CurrentClocksEventReasons")
         if limits is None:
             limits = self._ask("CurrentClocksThrottleReasons")
@@ -86,7 +86,7 @@ class Telemetry:
         )
 
     def close(self) -> None:
-        """Ends the connection; may be called twice."""
+        """Close the connection; may be called twice."""
         if self._handle is not None:
             self._handle = None
             self._nvml.nvmlShutdown()
@@ -97,7 +97,7 @@ class Telemetry:
         return self._asked(lambda nvml: getattr(nvml, name)(self._handle, *arguments))
 
     def _asked(self, question: Callable[[Any], Any]) -> Any:
-        """The answer, or None: devices and drivers differ in what they tell."""
+        """Return the answer, or None: devices and drivers differ."""
         if self._handle is None:
             return None
         try:
@@ -111,14 +111,14 @@ def _scaled(value: float | None, scale: float) -> float | None:
 
 
 def limits_of(readings: Sequence[Reading]) -> frozenset[str]:
-    """What kept the clock down on any occasion."""
+    """Return all clock limits in the readings."""
     return frozenset[str]().union(*(each.limits for each in readings))
 
 
 def throttling_doubt(readings: Sequence[Reading]) -> str:
-    """Why the figure of a trial may be too low by its readings; ``""``: nothing does."""
+    """Return the reason why a trial may be too low, by its readings, or ``""``."""
     wrong = sorted(limits_of(readings) & _FAULTY)
-    return f"throttled by {' and '.join(wrong)} while it was measured" if wrong else ""
+    return f"throttled by {' and '.join(wrong)} during the measurement" if wrong else ""
 
 
 def device_conditions(
@@ -128,27 +128,26 @@ def device_conditions(
     readings: Sequence[tuple[str, Sequence[Reading]]],
     obstacle: str,
 ) -> list[str]:
-    """One line for everything a reader must know, of readings before, after and in each trial."""
+    """Return notes from readings before, after and in each trial."""
     found: list[str] = []
     if facts.mig:
         found.append(
-            f"{facts.name} is a part of a device (MIG): the figures are those of the part,"
-            " and others may load the memory that it shares"
+            f"{facts.name} is a MIG slice: other processes may use the memory bandwidth it shares"
         )
     if facts.integrated:
-        found.append("the device shares the host's memory: what the CPU does there costs bandwidth")
+        found.append("integrated device: CPU processes reduce its memory bandwidth")
     if before is None or after is None:
-        return [*found, f"clocks, power, throttling and other users are unknown: {obstacle}"]
+        return [*found, f"clocks, power, throttling and other processes unknown: {obstacle}"]
     if before.busy is not None and before.busy > _BUSY:
         found.append(
-            f"another process uses the device ({before.busy * 100:.0f} % before measuring);"
-            " the figures are too low where it computed"
+            f"other processes used the device ({before.busy * 100:.0f} % before the measurement);"
+            " figures may be too low"
         )
     elif before.other_processes:
         count = before.other_processes
-        them = "1 other process has" if count == 1 else f"{count} other processes have"
-        found.append(f"{them} memory on the device, but did not compute before measuring")
-    told: list[str] = []
+        them = "1 idle process has" if count == 1 else f"{count} idle processes have"
+        found.append(f"{them} memory on the device")
+    ranges: list[str] = []
     for name, field, scale, unit in (
         ("SM clock", "clock_hz", 1e-6, "MHz"),
         ("memory clock", "memory_clock_hz", 1e-6, "MHz"),
@@ -158,9 +157,9 @@ def device_conditions(
         values = [getattr(each, field) for _, of in readings for each in of]
         if known := [value * scale for value in values if value is not None]:
             ends = dict.fromkeys(f"{each:.0f}" for each in (min(known), max(known)))
-            told.append(f"{name} {'–'.join(ends)} {unit}")
-    if told:
-        found.append(f"while measuring: {', '.join(told)}")
+            ranges.append(f"{name} {'–'.join(ends)} {unit}")
+    if ranges:
+        found.append(f"during the measurement: {', '.join(ranges)}")
     by_limit: dict[str, list[str]] = {}
     for label, of in readings:
         for limit in sorted(limits_of(of)):
@@ -171,16 +170,16 @@ def device_conditions(
         found.append(
             f"throttled by {limit} during {names}"
             if limit != FIXED_CLOCKS
-            else f"held by {limit} (`nvidia-smi -q -d CLOCK`): the device could clock higher"
+            else f"{limit} limit the device (`nvidia-smi -q -d CLOCK`)"
         )
     if before.ecc_errors is not None and after.ecc_errors is not None:
         new = after.ecc_errors - before.ecc_errors
         if new > 0:
-            found.append(f"{new} memory errors that ECC could not correct happened meanwhile")
+            found.append(f"{new} uncorrectable memory errors (ECC) during the measurement")
         elif after.ecc_errors > 0:
             found.append(
-                f"{after.ecc_errors} memory errors that ECC could not correct since the start;"
-                " the device may need a reset or a repair"
+                f"{after.ecc_errors} uncorrectable memory errors (ECC) since boot; the device may"
+                " need a reset or repair"
             )
     if before.ecc is False and facts.capability >= (7, 0):
         found.append("ECC is off")

@@ -1,4 +1,4 @@
-"""A real GPU: memory, timing and products by torch, our own programs by the driver."""
+"""A real GPU: memory, timing and GEMM by torch, own programs by the CUDA driver."""
 
 from __future__ import annotations
 
@@ -27,22 +27,20 @@ from roofline.machine.gpu.device import (
 from roofline.machine.gpu.ptx import Program
 from roofline.machine.gpu.sensors import Telemetry
 
-# It works in the context that torch made current in this thread, on torch's stream.
-
 _OUT_OF_MEMORY = 2
 _STICKY = frozenset({700, 702, 710, 714, 715, 716, 717, 718, 719, 720, 721})
-"""Results after which the context is unusable: faults of a kernel, a timeout, a failed launch."""
+"""Errors after which the context is unusable: kernel fault, timeout, failed launch."""
 
 _ATTRIBUTES = {"clock_khz": 13, "integrated": 18, "memory_clock_khz": 36, "bus_bit": 37}
 
 _LOG_BYTE = 4096
 _ERROR_LOG, _ERROR_LOG_BYTE = 5, 6
-"""Options of cuModuleLoadDataEx: where the compiler's complaints go."""
+"""cuModuleLoadDataEx options for the compiler log."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedFunction:
-    """A program's entry point in the driver, and the module that it lives in."""
+    """A program's entry point in the driver, and its module."""
 
     program: Program
     handle: ctypes.c_void_p
@@ -50,24 +48,22 @@ class LoadedFunction:
 
 
 class Driver:
-    """libcuda; `library` stands for it in tests."""
+    """The CUDA driver, libcuda; `library` replaces it in tests."""
 
     def __init__(self, library: Any = None) -> None:
         try:
             self._library: Any = library or ctypes.CDLL("libcuda.so.1")
         except OSError as error:
-            raise DeviceError(
-                f"the NVIDIA driver's library cannot be loaded ({error}); install the driver"
-            ) from None
+            raise DeviceError(f"cannot load libcuda ({error}); install the NVIDIA driver") from None
 
     def version(self) -> str:
-        """The newest CUDA that the driver knows: ``"13.0"``."""
+        """Return the CUDA version of the driver: ``"13.0"``."""
         number = ctypes.c_int()
-        self._check(self._library.cuDriverGetVersion(ctypes.byref(number)), "asking its version")
+        self._check(self._library.cuDriverGetVersion(ctypes.byref(number)), "querying its version")
         return f"{number.value // 1000}.{number.value % 1000 // 10}"
 
     def attributes(self) -> dict[str, int]:
-        """Clocks in kHz, bus width in bits, whether it is integrated; 0: it does not say."""
+        """Return clocks in kHz, bus width in bits, and integrated; 0: unknown."""
         handle = ctypes.c_int()
         result = self._library.cuDeviceGet(ctypes.byref(handle), 0)
         self._check(result, "finding the device")
@@ -79,11 +75,11 @@ class Driver:
         return found
 
     def load(self, program: Program) -> LoadedFunction:
-        """Has the driver compile a program."""
+        """Compile a program."""
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         log = ctypes.create_string_buffer(_LOG_BYTE)
         options = (ctypes.c_int * 2)(_ERROR_LOG, _ERROR_LOG_BYTE)
-        # The options' values are passed as pointers, also where they are numbers.
+        # Option values are passed as pointers, even numbers.
         values = (ctypes.c_void_p * 2)(ctypes.addressof(log), _LOG_BYTE)
         result = self._library.cuModuleLoadDataEx(
             ctypes.byref(module), program.text.encode() + b"\0", 2, options, values
@@ -96,7 +92,7 @@ class Driver:
         return LoadedFunction(program=program, handle=function, module=module)
 
     def unload(self, function: LoadedFunction) -> None:
-        """Gives a program's memory back; that this fails after a fault is no news."""
+        """Free a program; errors after a fault are ignored."""
         self._library.cuModuleUnload(function.module)
 
     def launch(
@@ -106,7 +102,7 @@ class Driver:
         arguments: Sequence[Argument],
         stream: int,
     ) -> Call:
-        """A call that runs `grid` blocks of a program on that stream."""
+        """Return a call that runs `grid` blocks of a program on a stream."""
         values = [
             ctypes.c_uint64(value) if byte == 8 else ctypes.c_uint32(value)
             for value, byte in arguments
@@ -118,7 +114,7 @@ class Driver:
         handle, block = function.handle, function.program.block
         what = f"launching {function.program.entry}"
 
-        # `values` is captured too: the pointers keep nothing alive.
+        # `values` is captured to keep it alive.
         def call(kept: object = values) -> None:
             result = enqueue(
                 *(handle, grid, 1, 1, block, 1, 1, 0), *(ctypes.c_void_p(stream), pointers, None)
@@ -144,10 +140,10 @@ class Driver:
 
 @contextmanager
 def float32_products(*, tf32: bool) -> Generator[None]:
-    """Within, float32 products take TF32 or do not; afterwards all is as it was.
+    """Enable or disable TF32 in float32 GEMM within the context.
 
-    torch has an old and a new setting, and refuses to read the old once the new was used; so the
-    new one is taken wherever it exists.
+    torch refuses to read its old setting after the new one was used, so the new one is used if it
+    exists.
     """
     products: Any = torch.backends.cuda.matmul
     name, values = (
@@ -164,13 +160,13 @@ def float32_products(*, tf32: bool) -> Generator[None]:
 
 
 _TORCH: Any = torch
-"""For what torch holds to be private: products of int8 and float8 have no other name."""
+"""For private functions of torch: int8 and float8 GEMM."""
 
 _FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 
 def square_product(product: Product, size: int, device: torch.device) -> Call:
-    """A call that multiplies two matrices of `size` by `size`, of random numbers."""
+    """Return a call that multiplies two random matrices of `size` by `size`."""
     element: torch.dtype = getattr(torch, product.dtype.name)
     if element == torch.int8:
         left = torch.randint(-8, 8, (size, size), device=device, dtype=element)
@@ -178,7 +174,7 @@ def square_product(product: Product, size: int, device: torch.device) -> Call:
         return lambda: _TORCH._int_mm(left, right)
     left, right = (torch.randn(size, size, device=device) for _ in range(2))
     if element in _FLOAT8:
-        # cuBLAS multiplies no e5m2 by e5m2; the column-major factor is what it asks for.
+        # cuBLAS does not multiply e5m2 by e5m2, and needs a column-major factor.
         low, other = left.to(element), right.to(torch.float8_e4m3fn).t()
         one = torch.ones((), device=device)
         return lambda: _TORCH._scaled_mm(
@@ -197,43 +193,39 @@ def square_product(product: Product, size: int, device: torch.device) -> Call:
 
 
 _CUDA: Any = torch.cuda
-"""For what torch's stubs do not tell."""
+"""For functions missing in torch's stubs."""
 
 _FAULTS = (
     *("illegal memory access", "illegal instruction", "misaligned address", "launch failure"),
     *("device-side assert", "uncorrectable", "launch timed out"),
 )
-"""What torch says where the context is lost."""
+"""torch's error messages after a lost context."""
 
 
 def open_device() -> TorchDevice:
-    """The first device that torch sees, with a context in this thread."""
+    """Return the first device of torch, with a context in this thread."""
     problem = ""
     if torch.version.hip is not None:
         problem = (
-            f"this torch ({torch.__version__}) is built for ROCm,"
-            " and only NVIDIA devices can be measured"
+            f"torch {torch.__version__} is built for ROCm; only NVIDIA devices can be measured"
         )
     elif torch.version.cuda is None:
         problem = (
-            f"this torch ({torch.__version__}) is a CPU build;"
-            " install one with CUDA (https://pytorch.org/get-started/locally)"
+            f"torch {torch.__version__} is a CPU build; install one with CUDA"
+            " (https://pytorch.org/get-started/locally)"
         )
     elif torch.cuda.device_count() == 0:
-        problem = (
-            "torch finds no NVIDIA device;"
-            " see what `nvidia-smi` says, and whether CUDA_VISIBLE_DEVICES hides it"
-        )
+        problem = "torch finds no NVIDIA device; check `nvidia-smi` and CUDA_VISIBLE_DEVICES"
     else:
         try:
             return TorchDevice()
         except (RuntimeError, OSError) as error:
-            problem = f"the device cannot be used: {error_text(error)}"
+            problem = f"cannot open the device: {error_text(error)}"
     raise HardwareError(f"{argument('device', 'cuda')}: {problem}")
 
 
 class TorchDevice:
-    """`Device` for a real GPU; made by `open_device`, and by tests with other parts."""
+    """`Device` for a real GPU, made by `open_device`."""
 
     def __init__(
         self,
@@ -245,7 +237,7 @@ class TorchDevice:
         self._before = torch.cuda.current_device()
         torch.cuda.set_device(0)
         self._device = device or torch.device("cuda", 0)
-        # The first allocation makes the context that the driver's calls need.
+        # The first allocation creates the context.
         self._kept: list[torch.Tensor] = [torch.zeros(1, device=self._device)]
         self._functions: dict[str, LoadedFunction] = {}
         self._driver = driver or Driver()
@@ -349,7 +341,7 @@ class TorchDevice:
                 self._driver.unload(function)
             torch.cuda.empty_cache()
         except RuntimeError:
-            # After a fault of a kernel nothing of this works, and that was said where it happened.
+            # Expected after a kernel fault, which was reported.
             pass
         finally:
             self._functions.clear()
@@ -364,7 +356,7 @@ def _repeat(call: Call, calls: int) -> None:
 
 @contextmanager
 def _guarded() -> Generator[None]:
-    """torch's errors as ours."""
+    """Convert torch's errors."""
     try:
         yield
     except (DeviceError, DeviceLostError):

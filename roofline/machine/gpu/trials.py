@@ -1,4 +1,4 @@
-"""Trials on a device: programs loaded, arrays allocated, sizes chosen; what failed, in words."""
+"""Trials on a device: loaded programs, allocated arrays, chosen sizes, and notes on failures."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from roofline.machine.measuring.rounds import Candidate
 L2 = "L2"
 
 _L2_SHARE = 4
-"""The arrays of a kernel take a quarter of the L2, so that they stay there whatever else runs."""
+"""Arrays take a quarter of L2, so that they stay cached."""
 
 _BEYOND_L2, _LEAST_BEYOND_L2 = 32, 4
-"""Arrays are so many times the L2, so that what it still holds hardly counts; at least so many."""
+"""Array size as a multiple of L2, so that hits are negligible, and its minimum."""
 
 _MEMORY_SHARE = 8
-"""All arrays together take no more than this part of the free memory."""
+"""All arrays take at most 1/8 of the free memory."""
 
 _PRODUCT_SIZES = (1024, 2048, 4096, 8192, 16384)
 _PRODUCT_MEMORY_SHARE = 16
@@ -51,14 +51,14 @@ _PRODUCT_MEMORY_SHARE = 16
 TRANSFER_BYTE = 64 << 20
 
 _MOST_CALLS = 64
-"""Calls of a burst: what is called again and again waits in a queue of limited length."""
+"""Maximum calls per burst: the launch queue is limited."""
 
 _BEST_OF = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """A stream kernel on one memory level; ``note`` says which arrays it goes over."""
+    """A stream kernel on one memory level; ``note`` describes its arrays."""
 
     kernel: StreamKernel
     level: str
@@ -66,13 +66,13 @@ class Stream:
 
     @property
     def label(self) -> str:
-        """How it is named in progress and conditions: ``"L2 read"``."""
+        """Name in progress and conditions: ``"L2 read"``."""
         return f"{self.level} {self.kernel.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizedProduct:
-    """A product of torch's at the size at which it is fastest."""
+    """A torch GEMM at its fastest size."""
 
     product: Product
     size: int
@@ -84,14 +84,14 @@ class SizedProduct:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """A copy between the host's memory and the device's."""
+    """A copy between host and device."""
 
     direction: Direction
     memory: HostMemory
 
     @property
     def label(self) -> str:
-        """How it is named in progress and conditions: ``"pinned copy to device"``."""
+        """Name in progress and conditions: ``"pinned copy to device"``."""
         return f"{self.memory} copy {self.direction}"
 
 
@@ -106,10 +106,10 @@ TRANSFERS = tuple(
 
 @dataclass(slots=True, kw_only=True)
 class Trial:
-    """What is timed: ``repeated(n)`` gives the call that does it n times, in ``calls`` calls.
+    """A timed subject: ``repeated(n)`` returns a call for n repeats, and its number of calls.
 
-    ``work`` is flop or byte of one repeat. A program repeats itself inside one launch; what is
-    torch's is called again.
+    ``work`` is FLOP or bytes per repeat. Programs repeat within one launch; torch calls are
+    repeated.
     """
 
     subject: ArithmeticKernel | Stream | SizedProduct | Transfer
@@ -124,42 +124,42 @@ class Trial:
 
     @property
     def label(self) -> str:
-        """How progress and conditions name it."""
+        """Name in progress and conditions."""
         return self.subject.label
 
     name = label
 
     @property
     def quantity(self) -> Literal["flop", "byte"]:
-        """What ``work`` is."""
+        """Unit of ``work``."""
         return "byte" if isinstance(self.subject, Stream | Transfer) else "flop"
 
     @property
     def work_per_burst(self) -> float:
-        """Flop or byte of one burst."""
+        """FLOP or bytes of one burst."""
         return self.work * self.repeats
 
     def calibrate(self, device: Device, target_s: float) -> None:
-        """Chooses the repeats of a burst, so that it takes about `target_s`."""
+        """Set the repeats for a burst of about `target_s`."""
 
         def run(repeats: int) -> float:
             return device.times(*self.repeated(repeats), 1)[0]
 
         with self._blamed():
-            # The first run also compiles, plans and wakes the device up.
+            # The first run includes setup.
             run(1)
             self.repeats = repeats_for(run, target_s, most=self.most)
             self.burst_s = min(run(self.repeats) for _ in range(_BEST_OF))
 
     def run(self, device: Device, bursts: int) -> list[Burst]:
-        """So many bursts, then one more during which the sensors are read."""
+        """Return the times of `bursts` bursts; one more runs during a sensor reading."""
         with self._blamed():
             call, calls = self.repeated(self.repeats)
             times_s = device.times(call, calls, bursts)
             reading = device.watch(call, calls)
         if reading is not None:
             self.readings.append(reading)
-        # The device's clock does not count what the host's CPUs do to others.
+        # Device time is unaffected by processes on the host.
         return [Burst(wall_s=time_s, cpu_s=time_s, busy=1.0) for time_s in times_s]
 
     @contextmanager
@@ -168,7 +168,7 @@ class Trial:
             yield
         except DeviceLostError as error:
             raise DeviceLostError(
-                f"the device was lost while measuring {self.label}: {error}; measure again"
+                f"device lost while measuring {self.label}: {error}; measure again"
             ) from None
 
 
@@ -182,11 +182,11 @@ _PRODUCTS: tuple[tuple[str, bool, Capability], ...] = (
     ("float8_e5m2", False, (8, 9)),
     ("int8", False, (7, 5)),
 )
-"""torch's products: their type, whether by TF32, and the least capability with units for them."""
+"""torch's GEMM: type, TF32, and minimum compute capability."""
 
 
 def products(capability: Capability) -> Sequence[Product]:
-    """torch's products that a device can have in its own units."""
+    """Return torch's GEMM types that the device supports in hardware."""
     return [
         Product(dtype=dtype(name), tf32=tf32)
         for name, tf32, least in _PRODUCTS
@@ -196,7 +196,7 @@ def products(capability: Capability) -> Sequence[Product]:
 
 @dataclass(slots=True, kw_only=True)
 class Preparation:
-    """Makes the trials of a device; what could not be made one is said in ``conditions``."""
+    """Prepares the trials of a device; ``conditions`` has notes on failures."""
 
     device: Device
     report: Say
@@ -206,7 +206,7 @@ class Preparation:
     conditions: list[str] = field(default_factory=list[str])
 
     def prepare(self, *, memory_name: str, product_limit_s: float) -> None:
-        """Makes all trials and sizes their bursts."""
+        """Prepare and calibrate all trials."""
         capability = self.device.facts.capability
         for kernel in arithmetic_kernels(capability):
             self._try(kernel.label, lambda each=kernel: self._arithmetic(each))
@@ -222,7 +222,7 @@ class Preparation:
             trial = make()
             trial.calibrate(self.device, self.burst_s)
         except DeviceError as error:
-            self.conditions.append(f"left out: {label}: {error}")
+            self.conditions.append(f"not measured: {label}: {error}")
             return
         rate = trial.work_per_burst / trial.burst_s
         self.found(Finding(what=label, threads=1, quantity=trial.quantity, per_s=rate))
@@ -231,7 +231,7 @@ class Preparation:
     def _program(
         self, program: Program, grid: int, arguments: Callable[[int], list[Argument]]
     ) -> Callable[[int], tuple[Call, int]]:
-        """What launches a program once with as many repeats as are asked for."""
+        """Return a function that launches a program with a number of repeats."""
         self.device.load(program)
         made: dict[int, Call] = {}
 
@@ -266,23 +266,23 @@ class Preparation:
                 arrays = [self.device.allocate(byte) for _ in range(most)]
             except DeviceMemoryError:
                 byte //= 2
-        # Without its own memory the L2 would be held to be all there is.
+        # L2 alone would count as main memory.
         if not arrays or byte < grid * CHUNK_BYTE:
-            self.conditions.append(f"left out: {memory_name} and {L2}: too little memory is free")
+            self.conditions.append(f"not measured: {memory_name} and {L2}: too little free memory")
             return
         doubt, size, free = "", format_capacity(byte), format_capacity(free_bytes)
         if byte < _LEAST_BEYOND_L2 * facts.l2_bytes:
-            doubt = f"too high: arrays of {size} are less than {_LEAST_BEYOND_L2} times the L2"
+            doubt = f"too high: arrays of {size} are less than {_LEAST_BEYOND_L2} times L2"
             self.conditions.append(
-                f"little memory: {free} are free; free the device's memory and measure again"
+                f"little memory: {free} free; free device memory and measure again"
             )
         elif byte < _BEYOND_L2 * facts.l2_bytes:
             self.conditions.append(
-                f"arrays were scaled down to {size} ({byte / facts.l2_bytes:.0f} times the L2),"
-                f" since {free} of the device's memory are free"
+                f"arrays reduced to {size} ({byte / facts.l2_bytes:.0f} times L2): {free} of device"
+                " memory free"
             )
         for kernel in kernels:
-            # Where all blocks together are too many for the L2, several go over the same chunk.
+            # If chunks of all blocks exceed L2, several blocks share a chunk.
             chunks = min(facts.l2_bytes // _L2_SHARE // kernel.arrays, byte) // CHUNK_BYTE
             cached = (grid, chunks // grid) if chunks >= grid else (chunks, 1)
             shapes = {L2: cached, memory_name: (grid, byte // (grid * CHUNK_BYTE))}
@@ -313,7 +313,7 @@ class Preparation:
         )
 
     def _product(self, product: Product, limit_s: float) -> Trial:
-        """The size at which torch multiplies fastest, of those that are not too long."""
+        """Return torch's fastest GEMM within the time limit."""
         room = self.device.free_bytes() // _PRODUCT_MEMORY_SHARE
         best: tuple[float, int, Call] | None = None
         last_s, last_size = 0.0, 0
@@ -329,7 +329,7 @@ class Preparation:
                 if best is None:
                     raise
                 self.conditions.append(
-                    f"scaled down: {product.label} to {best[1]} rows, for want of memory"
+                    f"reduced: {product.label} to {best[1]} rows, too little memory"
                 )
                 break
             rate = size**3 / last_s

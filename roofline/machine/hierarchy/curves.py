@@ -122,8 +122,8 @@ def _latencies(samples: Samples) -> Latencies:
             latency_s=tuple(medians.values()),
             provenance=provenance(
                 "median of interleaved bursts of dependent loads in a random cycle over all lines"
-                f" of the working set, beyond {format_capacity(CYCLE_BYTE)} over a random sample; read"
-                " once before",
+                f" of the working set, beyond {format_capacity(CYCLE_BYTE)} over a random sample;"
+                " read once before",
                 _range_note(medians, samples),
             ),
         ),

@@ -1,1 +1,1 @@
-"""Compute and stream kernels as LLVM IR, and the harness that times them in short bursts."""
+"""Compute and stream kernels as LLVM IR, with a harness that times short bursts."""

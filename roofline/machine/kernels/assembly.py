@@ -1,7 +1,7 @@
-"""What the compiler made of a kernel: its hot loop in the assembly, and whether it is clean.
+"""Check of compiled kernels: the hot loop in the assembly must match the kernel's contract.
 
-A ceiling measured with a loop that keeps its sums in memory would be too low and look true, so a
-kernel whose code is not what it declares is refused.
+A loop that spills its sums would measure a wrong but plausible ceiling, so such kernels are
+rejected.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _SVE_LENGTH_MASK = 0xFFFF
 
 @dataclass(frozen=True, slots=True)
 class VectorUnit:
-    """One way a CPU computes: vector width in bits (0: one element at a time), vector registers.
+    """A vector unit: width in bits (0: scalar) and number of registers.
 
-    ``instruction_sets`` are named as the operating system does; ``llvm_features`` turn on exactly
-    that in the compiler, so that code for a narrow unit never borrows the encodings or registers of
-    a wider one. The code for a ``scalable`` unit is the same at every width.
+    ``instruction_sets`` are named as by the operating system. ``llvm_features`` enable exactly
+    these in the compiler, so that code for a narrow unit never uses encodings or registers of a
+    wider one. Code for a ``scalable`` unit is the same at every width.
     """
 
     name: str
@@ -47,15 +47,12 @@ class VectorUnit:
         return "+amx" in self.llvm_features
 
     def lanes(self, element_bits: int) -> int:
-        """Elements of `element_bits` that one vector holds; 1 for a scalar unit."""
+        """Return the elements of `element_bits` per vector; 1 for a scalar unit."""
         return max(1, self.bits // element_bits)
 
     @property
     def accumulators(self) -> tuple[int, int]:
-        """Numbers of sums that hide the FMA latency and leave registers for the two factors.
-
-        With either a kernel must be as fast.
-        """
+        """Two numbers of sums that hide the FMA latency and leave registers for the factors."""
         return (28, 24) if self.registers == 32 else (12, 14)
 
 
@@ -88,12 +85,12 @@ NEON_FP16 = _arm("neon", 128, "asimd asimdhp", "+neon,+fullfp16")
 NEON_DOT = _arm("neon-dot", 128, "asimd asimddp", "+neon,+dotprod")
 NEON_BF16 = _arm("neon-bf16", 128, "asimd bf16", "+neon,+bf16")
 NEON_I8MM = _arm("neon-i8mm", 128, "asimd i8mm", "+neon,+i8mm")
-# The least width that there is stands for all until the host's is known.
+# The minimum width, replaced by that of the host.
 SVE = _arm("sve", 128, "sve", "+sve")
 SVE_BF16 = _arm("sve-bf16", 128, "sve svebf16", "+sve,+bf16")
 SVE_I8MM = _arm("sve-i8mm", 128, "sve svei8mm", "+sve,+i8mm")
 
-# Loads and stores need no FMA, so streams have units of their own: the widest the CPU can move.
+# Streams need no FMA, so they have their own units, widest first.
 _STREAM_UNITS = (
     _x86("avx512", 512, 32, "avx512f", "+avx512f,+fma"),
     _x86("avx", 256, 16, "avx fma", "+avx,+fma"),
@@ -103,18 +100,18 @@ _STREAM_UNITS = (
 
 
 def can_run(unit: VectorUnit, architecture: str, instruction_sets: Iterable[str]) -> bool:
-    """Whether a host with these instruction sets has the unit."""
+    """Return True if a host with these instruction sets has the unit."""
     return unit.architecture == architecture and unit.instruction_sets <= set(instruction_sets)
 
 
 def stream_unit(architecture: str, instruction_sets: Iterable[str]) -> VectorUnit | None:
-    """The unit with the widest loads and stores of such a host; None if no known unit fits."""
+    """Return the unit with the widest loads and stores; None if unknown."""
     available = set(instruction_sets)
     return next((unit for unit in _STREAM_UNITS if can_run(unit, architecture, available)), None)
 
 
 def sve_vector_bits() -> int | None:
-    """Bits of an SVE register in this process; None without SVE or where it cannot be asked."""
+    """Return the SVE register width in bits; None without SVE."""
     if not sys.platform.startswith("linux"):
         return None
     length = ctypes.CDLL(None, use_errno=True).prctl(_PR_SVE_GET_VL, 0, 0, 0, 0)
@@ -137,11 +134,11 @@ _REGISTER = {128: r".*(?:%xmm|\sq\d)", 256: r".*%ymm", 512: r".*%zmm"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopContract:
-    """Machine instructions of one iteration of a kernel's loop.
+    """Expected machine instructions of one loop iteration.
 
-    ``instructions`` are regular expressions for the beginning of a line, each with its number of
-    lines. ``loads`` and ``stores`` are in registers of ``vector_bits`` (None: any): an operand in
-    memory is a load, a pair is two. ``others`` is the most there may be besides.
+    ``instructions``: regular expressions for line starts, with counts. ``loads`` and ``stores`` use
+    registers of ``vector_bits`` (None: any); a memory operand is a load, a pair is two. ``others``
+    limits all other instructions.
     """
 
     instructions: tuple[tuple[str, int], ...] = ()
@@ -168,11 +165,11 @@ class Kernel(Protocol):
     def quantity(self) -> Literal["flop", "byte", "cycle"]: ...
 
     def work(self, length: int) -> int:
-        """Flop, byte or cycles of one call of that length on one thread."""
+        """Return the FLOP, bytes or cycles of one call on one thread."""
         ...
 
     def ir(self) -> str:
-        """``void kernel(ptr state, i64 offset, i64 length)`` as LLVM IR text."""
+        """Return ``void kernel(ptr state, i64 offset, i64 length)`` as LLVM IR."""
         ...
 
 
@@ -184,7 +181,7 @@ def counted_loop(
     declarations: Iterable[str] = (),
     step: int = 1,
 ) -> str:
-    """LLVM IR of a kernel whose loop counts to `length` in steps of `step`; its parts in lines."""
+    """Return LLVM IR of a kernel with a loop to `length` in steps of `step`."""
     lines = [
         *declarations,
         "define void @kernel(ptr %state, i64 %offset, i64 %length) {",
@@ -206,24 +203,24 @@ def counted_loop(
 
 @dataclass(frozen=True, slots=True)
 class HotLoop:
-    """The instructions of a kernel's loop, one a line, without labels, directives and comments."""
+    """Instructions of a kernel's loop, without labels, directives and comments."""
 
     instructions: tuple[str, ...]
 
     @property
     def stack_accesses(self) -> int:
-        """Instructions that touch the stack: values that did not fit into the registers."""
+        """Instructions that access the stack (register spills)."""
         return sum(bool(_STACK.search(line)) for line in self.instructions)
 
     @property
     def non_temporal_stores(self) -> int:
-        """Vectors stored past the caches."""
+        """Number of non-temporal vector stores."""
         return sum(_values(line) for line in self.instructions if _NON_TEMPORAL.match(line))
 
     def accesses(self) -> tuple[int, int]:
-        """Values loaded from memory and stored to it."""
+        """Return the numbers of loads and stores."""
         memory = [line for line in self.instructions if _MEMORY.match(line)]
-        # AT&T syntax writes the destination last; Arm says it in the name.
+        # AT&T syntax has the destination last; Arm stores start with st.
         stores = sum(
             _values(line)
             for line in memory
@@ -250,7 +247,7 @@ def hot_loop(assembly: str) -> HotLoop:
         if (match := _JUMP.match(line)) and labels.get(match[1], i) < i
     ]
     if not loops:
-        raise MeasurementError("the compiled kernel has no loop; this is a defect of roofline")
+        raise MeasurementError("the compiled kernel has no loop (defect of roofline)")
     return HotLoop(
         tuple(
             text
@@ -261,8 +258,7 @@ def hot_loop(assembly: str) -> HotLoop:
 
 
 def check(kernel: Kernel, assembly: str) -> HotLoop:
-    """Return the hot loop of a compiled kernel; a MeasurementError if it spills or breaks the
-    contract."""
+    """Return a compiled kernel's hot loop; raise MeasurementError if it breaks the contract."""
     loop = hot_loop(assembly)
     if loop.stack_accesses:
         raise MeasurementError(
@@ -275,7 +271,7 @@ def check(kernel: Kernel, assembly: str) -> HotLoop:
 
 
 def _faults(contract: LoopContract, loop: HotLoop) -> Iterator[str]:
-    """How a loop breaks its contract, in words that follow "was compiled"."""
+    """Yield violations of the contract, as text after "was compiled"."""
     for pattern, wanted in contract.instructions:
         found = sum(bool(re.match(pattern, line)) for line in loop.instructions)
         if found != wanted:

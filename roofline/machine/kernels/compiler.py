@@ -1,7 +1,7 @@
-"""Kernels to machine code: LLVM IR through llvmlite, checked before it may be timed.
+"""Compilation of kernels: LLVM IR through llvmlite, checked before execution.
 
-What is checked is what runs: LLVM writes a kernel's assembly once, the check reads it, and the same
-text is assembled into the process. llvmlite has no type stubs; only this module calls it.
+LLVM writes the assembly once; the same text is checked and assembled. llvmlite has no type stubs
+and is used in this module only.
 """
 
 from __future__ import annotations
@@ -17,23 +17,21 @@ from roofline.errors import MeasurementError
 from roofline.machine.kernels import register_loop
 from roofline.machine.kernels.assembly import Architecture, Kernel, check
 
-# ``i64 bench(ptr plan)`` runs up to ``bursts`` bursts of ``passes`` kernel calls. Before each burst
-# the threads of a team meet at a barrier; round each burst the wall clock and the thread's own CPU
-# clock are read, so that time the thread did not have the CPU can be told from time it did. It
-# gives back the number of finished bursts: fewer than asked for when the time limit ran out or the
-# team was told to stop.
+# ``i64 bench(ptr plan)`` runs up to ``bursts`` bursts of ``passes`` kernel calls. A barrier
+# precedes each burst; wall clock and thread CPU clock are read around it, to detect lost CPU time.
+# It returns the number of finished bursts, lower if the time limit expired or the team was stopped.
 
 TIMES = 4
 """Clock readings per burst, in ns: wall start, wall end, CPU start, CPU end."""
 
 TEAM_BYTE = 192
-"""Arrivals, phase and stop flag of a team, each in a cache line of its own."""
+"""Arrival count, phase and stop flag of a team, each in its own cache line."""
 
 STOP_BYTE = 128
 
 
 class Plan(ctypes.Structure):
-    """What one thread shall run; the layout is that of ``%plan`` in the IR below."""
+    """Bursts to run on one thread; the layout is that of ``%plan`` in the IR."""
 
     _fields_ = (
         ("state", ctypes.c_void_p),
@@ -54,9 +52,9 @@ class Plan(ctypes.Structure):
 
 @functools.cache
 def clocks() -> tuple[int, int, int]:
-    """The address of ``clock_gettime`` and the ids of its wall clock and thread CPU clock.
+    """Return the address of ``clock_gettime`` and the ids of wall clock and thread CPU clock.
 
-    Compiled code gets the address as a value: no symbol table has to know its name.
+    Compiled code gets the address as a value, without symbol lookup.
     """
     function = ctypes.CDLL(None).clock_gettime
     address = ctypes.cast(function, ctypes.c_void_p).value or 0
@@ -86,7 +84,7 @@ define i64 @now(ptr %clock_gettime, i64 %id) {{
   ret i64 %sum
 }}
 
-; Waits until all threads of the team are here. False: told to stop, or the deadline has passed.
+; Waits for all threads of the team. False: stopped, or the deadline has passed.
 define i1 @meet(ptr %team, i64 %threads, ptr %clock_gettime, i64 %id, i64 %deadline) {{
 entry:
   %phase.at = getelementptr i8, ptr %team, i64 64
@@ -114,8 +112,8 @@ spin:
 wait:
   %n.next = add i64 %n, 1
   %stop.now = load atomic i64, ptr %stop.at acquire, align 8
-  %told = icmp ne i64 %stop.now, 0
-  br i1 %told, label %fail, label %patient
+  %must.stop = icmp ne i64 %stop.now, 0
+  br i1 %must.stop, label %fail, label %patient
 patient:
   %low = and i64 %n.next, 1023
   %due = icmp eq i64 %low, 0
@@ -190,7 +188,7 @@ done:
 
 
 def harness_ir(architecture: Architecture) -> str:
-    """The harness as LLVM IR text; it calls a ``@kernel`` that the same module defines."""
+    """Return the timing harness as LLVM IR; it calls ``@kernel`` of the same module."""
     declaration, pause = _PAUSE[architecture]
     loads: list[str] = []
     for i, (name, kind, *_) in enumerate(Plan._fields_):
@@ -214,9 +212,9 @@ _BENCH = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
 @dataclass(frozen=True, slots=True)
 class CompiledKernel:
-    """A kernel's machine code in this process; it lives as long as this object.
+    """Machine code of a kernel in this process, valid while this object exists.
 
-    Both calls release Python's lock while they run.
+    Calls release the GIL.
     """
 
     kernel: Kernel
@@ -225,17 +223,17 @@ class CompiledKernel:
     _engine: Any = field(repr=False)
 
     def call(self, state: int, offset: int, length: int) -> None:
-        """Runs the kernel once on the calling thread."""
-        # A method, which keeps this object alive meanwhile, and with it the code.
+        """Run the kernel once on the calling thread."""
+        # A method keeps this object, and so the code, alive during the call.
         self._call(state, offset, length)
 
     def bench(self, plan: Plan) -> int:
-        """Runs the bursts of `plan` on the calling thread; returns how many were finished."""
+        """Run the bursts of `plan` on the calling thread; return the number finished."""
         return self._bench(ctypes.addressof(plan))
 
 
 def is_available() -> bool:
-    """Whether llvmlite can be imported and its library loaded."""
+    """Return True if llvmlite can be loaded."""
     try:
         _llvm()
     except (ImportError, OSError, RuntimeError):
@@ -253,12 +251,12 @@ def _llvm() -> Any:
     return llvm
 
 
-# What Linux keeps for virtual machines and does not list among a CPU's flags, by LLVM's names.
+# Instruction sets that Linux does not list in CPU flags, by LLVM's names.
 _UNLISTED = {"amx-fp16": "amx_fp16", "avxvnniint8": "avx_vnni_int8"}
 
 
 def host_features() -> dict[str, bool]:
-    """LLVM's features of this CPU, each with whether it is there; empty where LLVM cannot tell."""
+    """Return LLVM's features of this CPU; empty if unknown."""
     try:
         return dict(_llvm().get_host_cpu_features())
     except (ImportError, OSError, RuntimeError):
@@ -266,20 +264,20 @@ def host_features() -> dict[str, bool]:
 
 
 def unlisted_instruction_sets() -> tuple[str, ...]:
-    """Instruction sets that this CPU has and Linux does not list, named as Linux would."""
+    """Return instruction sets of this CPU that Linux does not list, by Linux names."""
     found = host_features()
     return tuple(name for feature, name in _UNLISTED.items() if found.get(feature))
 
 
 def _machine(features: str, triple: str | None = None) -> Any:
-    """Generates code for `features` alone; without IR passes a loop stays as it is written."""
+    """Return a target machine for `features` alone; no IR passes change the loop."""
     llvm = _llvm()
     target = llvm.Target.from_triple(triple or llvm.get_process_triple())
     return target.create_target_machine(cpu="", features=features, opt=3, jit=triple is None)
 
 
 def assembly(kernel: Kernel, *, triple: str | None = None) -> str:
-    """The assembly of a kernel for the host, or for another target `triple`."""
+    """Return the assembly of a kernel for the host or a target `triple`."""
     llvm = _llvm()
     machine = _machine(kernel.unit.llvm_features, triple)
     source = f'target triple = "{triple or llvm.get_process_triple()}"\n{kernel.ir()}'
@@ -288,7 +286,7 @@ def assembly(kernel: Kernel, *, triple: str | None = None) -> str:
         module.verify()
     except RuntimeError as error:
         raise MeasurementError(
-            f"kernel '{kernel.label}' is refused by LLVM {llvm.llvm_version_info[0]}: "
+            f"LLVM {llvm.llvm_version_info[0]} rejects kernel '{kernel.label}': "
             f"{' '.join(str(error).split())}; install llvmlite 0.46 or newer"
         ) from None
     return str(machine.emit_assembly(module))
@@ -296,13 +294,13 @@ def assembly(kernel: Kernel, *, triple: str | None = None) -> str:
 
 @functools.cache
 def _harness(architecture: Architecture) -> bytes:
-    """The timing harness as an object file; every kernel is linked to a copy of it."""
+    """Return the timing harness as an object file, linked to every kernel."""
     source = f"{harness_ir(architecture)}\ndeclare void @kernel(ptr, i64, i64)\n"
     return _machine("").emit_object(_llvm().parse_assembly(source))
 
 
 def compile_kernel(kernel: Kernel) -> CompiledKernel:
-    """Compiles a kernel for this process, and checks that its loop is what it declares."""
+    """Compile a kernel for this process, after checking its loop."""
     llvm = _llvm()
     if kernel.unit.by_permission:
         register_loop.request_permission()

@@ -1,7 +1,6 @@
-"""The compute kernels: for every unit and data type, a loop of its multiply-adds.
+"""Compute kernels: a loop of MACs for every unit and data type.
 
-The "flop" of integer kernels are integer operations; a multiply and an add count one each, as
-everywhere.
+FLOP of integer kernels are integer operations; multiply and add count one each.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _ARM_WIDTH = {64: "d", 32: "s", 16: "h", 8: "b"}
 
 
 def ir_type(unit: VectorUnit, element: DType) -> str:
-    """The IR type of a register of `unit` that holds `element`."""
+    """Return the IR type of a register of `unit` with elements of `element`."""
     name = _IR_NAMES[element.name]
     if unit.scalable:
         return f"<vscale x {_SVE_STEP_BITS // element.bits} x {name}>"
@@ -41,7 +40,7 @@ def ir_type(unit: VectorUnit, element: DType) -> str:
 
 
 def _arm_instruction(unit: VectorUnit, names: str, element: DType) -> str:
-    """A regular expression for Arm's instructions `names` (``"fmla|fmad"``) on `element`."""
+    """Return a regular expression for the Arm instructions `names` (``"fmla|fmad"``)."""
     width = _ARM_WIDTH[element.bits]
     if unit.scalable:
         return rf"(?:{names})\s+z\d+\.{width}"
@@ -57,11 +56,11 @@ def _x86_float(unit: VectorUnit, name: str, element: DType) -> str:
     return rf"{name}{kind}\s+{_X86_REGISTER[unit.bits]}"
 
 
-# Operations: what an accumulator goes through in one step.
+# Operations on one accumulator.
 
 
 def _fma(unit: VectorUnit, element: DType, *, square: bool = False) -> Operation:
-    """x + m * a, or x + a * a (`square`), rounded once."""
+    """Return x + m * a, or x + a * a (`square`), rounded once."""
     m = "{a}" if square else "{m}"
     bits = element.bits
     if unit.scalable:
@@ -75,8 +74,7 @@ def _fma(unit: VectorUnit, element: DType, *, square: bool = False) -> Operation
         names = "fmla|fmad" if unit.scalable else "fmla" if unit.bits else "fmadd"
         machine = _arm_instruction(unit, names, element)
     return Operation(
-        # The accumulator is the addend: an x = fma(x, m, a) costs a move for every multiply-add on
-        # Arm, and never settles at a finite value.
+        # The accumulator is the addend: x = fma(x, m, a) needs a move on Arm and diverges.
         code=(f"{{y}} = call {kind} {function}({kind} {m}, {kind} {{a}}, {kind} {{x}})",),
         declarations=(f"declare {kind} {function}({kind}, {kind}, {kind})",),
         machine=(machine,),
@@ -97,9 +95,9 @@ def _add(unit: VectorUnit, element: DType) -> Operation:
 
 
 def _multiply_and_add(unit: VectorUnit, element: DType) -> Operation:
-    """Integers, modulo 2**32: x + x * m, or, one element at a time, a + x * m.
+    """Return integer x + x * m modulo 2**32, or a + x * m for scalars.
 
-    x + m * a would be no work: the product is the same in every step.
+    x + m * a would be loop-invariant.
     """
     kind = ir_type(unit, element)
     if unit.architecture == "aarch64":
@@ -125,10 +123,10 @@ _BYTE_PRODUCTS = {
 
 
 def _byte_products(unit: VectorUnit) -> Operation:
-    """x + the products of x's bytes (unsigned) with m's (signed), four a lane; a is ones (int16).
+    """Return x + products of x's unsigned and m's signed bytes, four per lane; a is ones (int16).
 
-    In three instructions, as it is done without VNNI; sums of two products saturate at 16 bits. The
-    accumulator is a factor too, since a product of m and a would be the same in every step.
+    Three instructions, as without VNNI; sums of two products saturate at 16 bits. The accumulator
+    is a factor too, because m * a would be loop-invariant.
     """
     byte, half, word = (f"<{unit.bits // bits} x i{bits}>" for bits in (8, 16, 32))
     products, sums = (f"@llvm.x86.{name}" for name in _BYTE_PRODUCTS[unit.bits])
@@ -149,7 +147,7 @@ def _byte_products(unit: VectorUnit) -> Operation:
     )
 
 
-# Kernels: each from the data type and the unit of a row.
+# Kernels, from data type and unit.
 
 
 def _kernel(
@@ -162,7 +160,7 @@ def _kernel(
     sums: DType | None = None,
     packed: DType | None = None,
 ) -> ComputeKernel:
-    """A kernel with `accumulators` of its first and second form; `packed` is the type of passed
+    """Return a kernel with `accumulators` of both variants; `packed` is the type of passed
     factors."""
     first, second = accumulators or unit.accumulators
     m, a = factors or (element, element)
@@ -181,25 +179,25 @@ def _kernel(
 
 
 def fma_kernel(element: DType, unit: VectorUnit) -> ComputeKernel:
-    """Fused multiply-adds of floating-point numbers."""
+    """Return fused multiply-adds of floating-point numbers."""
     return _kernel("fma", element, unit, _fma(unit, element))
 
 
 def _fma_add(element: DType, unit: VectorUnit) -> ComputeKernel:
-    """Multiply-adds and additions in turn: more than the FMA peak where adders are extra."""
+    """Return alternating FMA and additions; exceeds the FMA peak on CPUs with separate adders."""
     operations = (_fma(unit, element, square=True), _add(unit, element))
     if unit.registers == 32:
         return _kernel("fma-add", element, unit, *operations, accumulators=(28, 24))
-    # Four instructions at a time want more sums than 16 registers hold: m is left out for one more,
-    # and additions, which are done sooner, have few sums of their own.
+    # Four instructions per cycle need more sums than 16 registers hold. Omitting m gives one more;
+    # additions have a shorter latency and need fewer sums.
     kernel = _kernel("fma-add", element, unit, *operations, accumulators=(15, 15))
     return dataclasses.replace(kernel, shares=(11, 4), unroll=12, second_unroll=8)
 
 
 def _mul_add(element: DType, unit: VectorUnit) -> ComputeKernel:
-    """Integer multiply and add; what lies between takes a register, too."""
+    """Return integer multiply and add, with a register for the product."""
     vectors = {16: (12, 12), 32: (28, 24)}[unit.registers]
-    # Scalars live in the general registers; two of them hold the counter and its end.
+    # Scalars use general registers, two of them for the counter.
     scalars = {"x86_64": (11, 11), "aarch64": (20, 16)}[unit.architecture]
     sums = vectors if unit.bits else scalars
     return _kernel("mul-add", element, unit, _multiply_and_add(unit, element), accumulators=sums)
@@ -218,11 +216,12 @@ _Maker = Callable[[DType, VectorUnit], ComputeKernel]
 
 
 def _products(name: str, function: str, mnemonic: str, products: int) -> _Maker:
-    """One instruction that adds `products` products of elements of m and a to each 32-bit lane."""
+    """Return a kernel maker: one instruction adds `products` products of m and a per 32-bit
+    lane."""
 
     def kernel(element: DType, unit: VectorUnit) -> ComputeKernel:
         sums = dtype("float32") if element.kind == "float" else _INT32
-        # On x86 the elements are handed over four bytes at a time, which every LLVM accepts.
+        # On x86, elements are packed into 32 bits, which every LLVM accepts.
         packed = _INT32 if unit.architecture == "x86_64" else element
         total, factor = ir_type(unit, sums), ir_type(unit, packed)
         if unit.architecture == "x86_64":
@@ -236,7 +235,7 @@ def _products(name: str, function: str, mnemonic: str, products: int) -> _Maker:
             machine=(machine,),
             flop=unit.lanes(32) * products * 2,
         )
-        # Of vpdpbusd one factor is unsigned.
+        # One factor of vpdpbusd is unsigned.
         m = _UINT8 if mnemonic == "vpdpbusd" else element
         return _kernel(
             *(name, element, unit, operation), factors=(m, element), sums=sums, packed=packed
@@ -284,13 +283,11 @@ _ROWS: tuple[tuple[_Maker, str, tuple[VectorUnit, ...]], ...] = (
     (_products("mmla", "aarch64.sve.bfmmla", "bfmmla", 4), "bfloat16", (assembly.SVE_BF16,)),
     (_products("mmla", "aarch64.sve.smmla.nxv4i32", "smmla", 8), "int8", (assembly.SVE_I8MM,)),
 )
-
-"""What makes a kernel, for which data types, on which units: a row more is all that a new
-instruction takes."""
+"""Maker, data types and units of each kernel; a new instruction needs one more row."""
 
 
 def _all_kernels(sve_bits: int | None) -> tuple[ComputeKernel, ...]:
-    """Every kernel there is, those of scalable units at a width of `sve_bits` (None: none)."""
+    """Return all kernels; scalable units have `sve_bits` (None: omitted)."""
     return tuple(
         make(dtype(element), dataclasses.replace(unit, bits=sve_bits) if unit.scalable else unit)
         for make, elements, row_units in _ROWS
@@ -301,13 +298,13 @@ def _all_kernels(sve_bits: int | None) -> tuple[ComputeKernel, ...]:
 
 
 COMPUTE_KERNELS = _all_kernels(assembly.SVE.bits)
-"""Every compute kernel there is; those of scalable units at the least width."""
+"""All compute kernels; scalable units have the minimum width."""
 
 
 def compute_kernels(
     architecture: str, instruction_sets: Iterable[str], *, sve_bits: int | None = None
 ) -> tuple[ComputeKernel, ...]:
-    """The compute kernels of a host; those of SVE only if its register width is known."""
+    """Return the compute kernels of a host; SVE only if its register width is known."""
     available = frozenset(instruction_sets)
     return tuple(
         kernel for kernel in _all_kernels(sve_bits) if can_run(kernel.unit, architecture, available)

@@ -1,7 +1,6 @@
-"""Kernels of plain instructions: the clock, the core-to-core latency, and the pointer chase.
+"""Kernels of plain instructions: core clock, core-to-core latency, and pointer chase.
 
-Like all kernels they have the signature ``void kernel(ptr state, i64 offset, i64 length)``;
-`offset` means nothing to them.
+All have the signature ``void kernel(ptr state, i64 offset, i64 length)``; `offset` is unused.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from roofline.machine.kernels.assembly import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainKernel:
-    """A kernel whose code is written out; it does ``per_length`` times its length of work."""
+    """A kernel with explicit code and ``per_length`` units of work per length."""
 
     label: str
     unit: VectorUnit
@@ -34,7 +33,7 @@ class PlainKernel:
     quantity: Literal["cycle"] = "cycle"
 
     def work(self, length: int) -> int:
-        """Cycles, hops or loads of one call, but for its begin and end."""
+        """Return the cycles, transfers or loads of one call."""
         return length * self.per_length
 
     def ir(self) -> str:
@@ -42,7 +41,7 @@ class PlainKernel:
 
 
 CHAIN = 100
-"""Additions in one iteration: the counter and the branch run beside them and cost nothing."""
+"""Additions per iteration; counter and branch run in parallel at no cost."""
 
 _SUBTRACTION = {
     "x86_64": r"subq\s+%r\w+,\s*%r\w+$",
@@ -51,12 +50,11 @@ _SUBTRACTION = {
 
 
 def clock_kernel(architecture: Architecture) -> PlainKernel:
-    """A loop of `CHAIN` additions, each of which waits for the one before it.
+    """Return a loop of `CHAIN` dependent additions, one cycle each on every mainstream CPU.
 
-    Two registers are added in one cycle on every mainstream CPU. They are subtracted, which is the
-    same adder: a chain of additions may be regrouped by LLVM, and is on Arm. The summand comes from
-    memory, because some CPUs (Intel since Golden Cove) add a constant while they rename registers.
-    The state is the summand, then the sum that goes on.
+    They are subtractions, which LLVM does not regroup. The operand comes from memory, because some
+    CPUs (Intel since Golden Cove) add constants during register renaming. The state is the operand,
+    then the running sum.
     """
     unit = VectorUnit(
         name="integer",
@@ -85,7 +83,7 @@ def clock_kernel(architecture: Architecture) -> PlainKernel:
 TURN_BYTE, FAILED_BYTE = 8, 16
 CORE_TO_CORE_STATE_BYTE = 64
 
-_PATIENCE = 1 << 17  # looks at the line before a thread gives up: some hundred microseconds
+_PATIENCE = 1 << 17  # polls before a thread gives up: some 100 µs
 
 _CORE_TO_CORE = f"""
 define void @kernel(ptr %state, i64 %offset, i64 %length) {{
@@ -132,11 +130,12 @@ def _scalar(architecture: Architecture) -> VectorUnit:
 
 
 def core_to_core_kernel(architecture: Architecture) -> PlainKernel:
-    """Two threads in turn: each waits for its number on the line, and writes the next.
+    """Return a kernel for two threads that alternate: each waits for its number, and writes the
+    next.
 
-    The length is how often a thread gives the line away; work is journeys to and fro of both. The
-    state of each thread holds the address of the shared line, the thread's next turn, and whether
-    it gave up: a thread that lost its CPU must not keep the other one waiting for ever.
+    The length is the number of transfers per thread; work counts the transfers of both. Each
+    thread's state holds the address of the shared line, its next number, and a failure flag: a
+    thread without its CPU must not block the other one.
     """
     return PlainKernel(
         label="core-to-core",
@@ -150,24 +149,23 @@ def core_to_core_kernel(architecture: Architecture) -> PlainKernel:
 Order = npt.NDArray[np.uint32]
 
 UNROLL = 16
-"""Loads per loop iteration: counter and branch run beside them and cost nothing."""
+"""Loads per iteration; counter and branch run in parallel at no cost."""
 
 STATE_BYTE = 64
 LINE_BYTE = 64
-"""What one load brings; where lines have 128 bytes, two places share one, and half of the loads of
-a working set beyond a cache find what another brought, as they would in a program."""
+"""Bytes per load. With 128-byte lines, two elements share a line and half of the loads beyond a
+cache hit."""
 
 SLOTS = LINE_BYTE // 8
-"""Pointers that a line has room for: as many cycles can lie in the same memory."""
+"""Pointers per line, so that as many cycles share the same memory."""
 
 _LOAD = {"x86_64": r"movq?\s+\(%(\w+)\), %\1$", "aarch64": r"ldr\s+(x\d+), \[\1\]$"}
 
 
 def chase_kernel(architecture: Architecture) -> PlainKernel:
-    """Loads each of which gives the next one's address; the length is a multiple of ``UNROLL``.
+    """Return a kernel of dependent loads; the length is a multiple of ``UNROLL``.
 
-    The state holds the pointer to begin with, and afterwards the one to go on with, so that calls
-    follow one another round the cycle and no load is dead.
+    The state holds the start pointer, updated by each call, so that calls continue the cycle.
     """
     loads = (f"  %p{u + 1} = load ptr, ptr %p{u}" for u in range(UNROLL))
     return PlainKernel(
@@ -186,7 +184,7 @@ def chase_kernel(architecture: Architecture) -> PlainKernel:
 
 
 def random_order(lines: int, *, most: int) -> Order:
-    """Lines of a working set in random order, always the same: all, or one of each `most` parts."""
+    """Return a fixed random order of all lines, or of one line in each of `most` parts."""
     random = np.random.default_rng(0)
     if lines <= most:
         return random.permutation(np.arange(lines, dtype=np.uint32))
@@ -195,8 +193,8 @@ def random_order(lines: int, *, most: int) -> Order:
 
 
 def write_cycle(memory: npt.NDArray[Any], slot: int, order: Order) -> None:
-    """Writes the cycle that visits the lines of `memory` in `order`, in pointer `slot` of each."""
+    """Write the cycle through the lines of `memory` in `order`, in pointer `slot` of each."""
     pointers = memory.view(np.uint64).reshape(-1, SLOTS)
-    # Every pointer leads to the same slot of another line.
+    # Every pointer refers to the same slot of another line.
     after = np.roll(order, -1).astype(np.uint64) * np.uint64(LINE_BYTE)
     pointers[order, slot] = after + np.uint64(memory.ctypes.data + slot * 8)

@@ -1,9 +1,8 @@
-"""Loops that stay in registers: what every compute kernel is, and its code as LLVM IR.
+"""Register-only loops of the compute kernels, and their LLVM IR.
 
-Every kernel has the signature ``void kernel(ptr state, i64 offset, i64 length)``: `length` is the
-number of loop iterations and `offset` is not used. The state is a row of equal slots: the two
-factors, then the accumulators, which are read on entry and written back on exit so that the result
-can be checked.
+The signature is ``void kernel(ptr state, i64 offset, i64 length)``: `length` iterations, `offset`
+unused. The state is a row of equal slots: two factors, then the accumulators, read on entry and
+written on exit for checks.
 """
 
 from __future__ import annotations
@@ -25,24 +24,23 @@ from roofline.machine.kernels.assembly import LoopContract, VectorUnit, counted_
 
 SLOT_BYTE = 64
 SCALABLE_SLOT_BYTE = 256
-"""The widest register that SVE allows."""
+"""Widest SVE register."""
 
 UNROLL = 4
 SECOND_UNROLL = 6
 
 _ALIGNMENT = 64
 
-_RUN = 4  # steps of one operation before those of the next, where each has sums of its own
+_RUN = 4  # consecutive steps of one operation, with own sums per operation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """One step of an accumulator.
 
-    ``code`` are lines of IR with the placeholders ``{m}``, ``{a}`` (factors), ``{x}`` (the
-    accumulator), ``{y}`` (its next value) and ``{t}`` (prefix of temporary names), ``machine``
-    regular expressions for the machine instructions that it must become. ``flop`` counts a multiply
-    and an add as one each, of integers too.
+    ``code``: IR lines with placeholders ``{m}``, ``{a}`` (factors), ``{x}`` (accumulator), ``{y}``
+    (its next value) and ``{t}`` (prefix of temporaries). ``machine``: regular expressions of its
+    machine instructions. ``flop`` counts multiply and add as one each, also for integers.
     """
 
     code: tuple[str, ...]
@@ -53,11 +51,11 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeKernel:
-    """A loop of ``accumulators * unroll`` steps: one on each of the independent sums, then again.
+    """A loop of ``accumulators * unroll`` steps on independent sums.
 
-    Each sum goes through the operations in turn, or, where there are ``shares``, each operation has
-    so many sums of its own and all are repeated equally often. ``dtype`` is multiplied; ``factors``
-    are the data types of m and a, ``sums`` that of the accumulators, the ``…_type`` those in IR.
+    Each sum cycles through the operations, or with ``shares`` each operation has that many own
+    sums. ``dtype`` is the multiplied type; ``factors`` are the types of m and a, ``sums`` that of
+    the accumulators, ``…_type`` those in IR.
     """
 
     name: str
@@ -78,8 +76,8 @@ class ComputeKernel:
 
     @property
     def label(self) -> str:
-        """How progress and errors name it: ``"fma float32 avx512"``."""
-        second = ", second form" if self.form == 2 else ""
+        """Name in progress and errors: ``"fma float32 avx512"``."""
+        second = ", second variant" if self.form == 2 else ""
         return f"{self.name} {self.dtype} {self.unit.name}{second}"
 
     @property
@@ -87,7 +85,7 @@ class ComputeKernel:
         return SCALABLE_SLOT_BYTE if self.unit.scalable else SLOT_BYTE
 
     def _steps(self) -> list[tuple[int, int, Operation]]:
-        """One iteration: the accumulator of each step, how many it had before, the operation."""
+        """Return accumulator, its earlier steps, and operation of each step of an iteration."""
         turn = 1 if self.form == 1 else -1
         kinds = len(self.operations)
         if not self.shares:
@@ -95,7 +93,7 @@ class ComputeKernel:
             return [
                 (j, u, self.operations[(j + u) % kinds]) for u in range(self.unroll) for j in order
             ]
-        # Each operation has sums of its own: runs of one, then of the other.
+        # Own sums per operation: alternate runs.
         times = self.accumulators * self.unroll // kinds
         starts = itertools.accumulate(self.shares, initial=0)
         parts = list(zip(starts, self.shares, self.operations, strict=False))
@@ -107,7 +105,7 @@ class ComputeKernel:
         ]
 
     def work(self, length: int) -> int:
-        """Operations of one call with `length` iterations: a multiply and an add are one each."""
+        """Return the operations of `length` iterations; multiply and add count one each."""
         return length * sum(operation.flop for *_, operation in self._steps())
 
     @property
@@ -139,7 +137,7 @@ class ComputeKernel:
         return counted_loop(entry, body, leave, declarations=declared)
 
     def second_form(self) -> ComputeKernel:
-        """The same work with another number of sums, unrolled more, in the opposite order."""
+        """Return the same work with other numbers of sums and unrolling, in reverse order."""
         return dataclasses.replace(
             self, form=2, accumulators=self.second_accumulators, unroll=self.second_unroll
         )
@@ -168,10 +166,10 @@ _CALLS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TileKernel(ComputeKernel):
-    """A loop of products of 16x64 byte tiles, each added to a tile of 16x16 sums.
+    """A loop of 16x64-byte tile products, each added to a tile of 16x16 sums.
 
-    The accumulators are the tiles from 0 on; the other tiles hold the factors: one each, or (second
-    form, four sums instead of six) two each, of which every pair has a sum.
+    Accumulators are tiles from 0; the others hold the factors: one each, or in the second variant
+    (four sums instead of six) two each, with a sum for every pair.
     """
 
     @property
@@ -214,7 +212,7 @@ class TileKernel(ComputeKernel):
 
 
 def tile_kernel(element: DType, unit: VectorUnit) -> TileKernel:
-    """The tile product of a data type; it needs `request_permission` before it may run."""
+    """Return the tile product of a data type; needs `request_permission` before running."""
     multiply = _MULTIPLY[element.name]
     macs = _ROWS * (_ROW_BYTE // 4) * (8 * _ROW_BYTE // element.bits)
     return TileKernel(
@@ -233,13 +231,13 @@ def tile_kernel(element: DType, unit: VectorUnit) -> TileKernel:
 
 @functools.cache
 def request_permission() -> None:
-    """Asks Linux to let this process use AMX's tiles, which would end it otherwise."""
+    """Request AMX tiles from Linux, which otherwise ends the process."""
     if not sys.platform.startswith("linux"):
-        raise MeasurementError("AMX needs Linux 5.16 or newer, which hands out its tiles")
+        raise MeasurementError("AMX needs Linux 5.16 or newer")
     system = ctypes.CDLL(None, use_errno=True)
     if system.syscall(_SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA):
         code = ctypes.get_errno()
         is_absent = code in (errno.EINVAL, errno.EOPNOTSUPP)
-        absent = "the kernel or the hypervisor does not offer them"
+        absent = "not supported by kernel or hypervisor"
         reason = absent if is_absent else os.strerror(code)
-        raise MeasurementError(f"the operating system refuses AMX tiles: {reason}")
+        raise MeasurementError(f"no AMX tiles: {reason}")

@@ -1,4 +1,4 @@
-"""Stream kernels (read, write, copy, triad, update), their loops and the state they read."""
+"""Stream kernels (read, write, copy, triad, update) and their state."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from roofline.machine.kernels.assembly import LoopContract, VectorUnit
 from roofline.machine.kernels.register_loop import ComputeKernel
 from roofline.machine.measuring.pinned_threads import Array, aligned
 
-# Every kernel has the signature ``void kernel(ptr state, i64 offset, i64 length)`` and goes once
-# over `length` bytes of each of its streams, from `offset` on; both are multiples of
-# ``block_bytes``. The state holds the stream addresses (three pointers), then the factor s
-# (float32), then, 64 bytes in, a vector that `read` leaves a combination of all it loaded in, so
-# that no load is dead.
+# Every kernel has the signature ``void kernel(ptr state, i64 offset, i64 length)`` and processes
+# `length` bytes of each stream from `offset`; both are multiples of ``block_bytes``. The state
+# holds three stream addresses, the factor s (float32), and at byte 64 the combined loads of
+# `read`, so that no load is dead.
 
 FACTOR_BYTE = 24
 RESULT_BYTE = 64
@@ -27,9 +26,9 @@ STATE_BYTE = 128
 _LINE_BYTE = 64
 
 _READ_SUMS = 8
-"""Vectors in which `read` combines what it loads, at most: enough to hide the latency."""
+"""Maximum number of vectors that combine the loads of `read`, to hide the latency."""
 
-# A short loop that lies across two lines of code takes longer where a load takes half a cycle.
+# A short loop across two code lines is slower on CPUs with two loads per cycle.
 _METADATA = (
     "!0 = !{i32 1}",
     "!1 = distinct !{!1, !2}",
@@ -39,11 +38,11 @@ _METADATA = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """One of several equal programs for a loop.
+    """One of several equivalent variants of a loop.
 
-    ``lines`` are the cache lines of each stream in one iteration; ``batch`` vectors are loaded
-    before the first of them is stored; ``crosswise``: every other vector first, then those between;
-    ``combine``: how `read` puts together what it loads.
+    ``lines``: cache lines per stream and iteration; ``batch``: vectors loaded before the first
+    store; ``crosswise``: even vectors first, then odd ones; ``combine``: operation on loads of
+    `read`.
     """
 
     number: Literal[1, 2] = 1
@@ -55,9 +54,9 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class StreamKernel:
-    """One pass over `streams` arrays, with `loads` and `stores` of each element's place.
+    """One pass over `streams` arrays, with `loads` and `stores` per element.
 
-    ``arithmetic`` counts the instructions for one vector, at most.
+    ``arithmetic`` is the maximum number of instructions per vector.
     """
 
     name: MemoryKernel
@@ -71,7 +70,7 @@ class StreamKernel:
     quantity: Literal["byte"] = "byte"
 
     def second_form(self) -> StreamKernel:
-        """The same work in another loop, which is as fast if the machine sets the pace."""
+        """Return the same work in another loop, as fast if the machine is the limit."""
         return dataclasses.replace(self, form=self.second)
 
     @property
@@ -80,8 +79,8 @@ class StreamKernel:
 
     @property
     def label(self) -> str:
-        """How progress and errors name it: ``"triad avx512"``."""
-        return f"{self.name} {self.unit.name}{', second form' if self.form.number == 2 else ''}"
+        """Name in progress and errors: ``"triad avx512"``."""
+        return f"{self.name} {self.unit.name}{', second variant' if self.form.number == 2 else ''}"
 
     @property
     def vector_bytes(self) -> int:
@@ -89,7 +88,7 @@ class StreamKernel:
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of each stream in one loop iteration."""
+        """Bytes of each stream per iteration."""
         return self.form.lines * _LINE_BYTE
 
     @property
@@ -97,7 +96,7 @@ class StreamKernel:
         return self.block_bytes // self.vector_bytes
 
     def work(self, length: int) -> int:
-        """Bytes that one call over `length` bytes of each stream loads and stores."""
+        """Return the bytes loaded and stored by one call over `length` bytes per stream."""
         return length * (self.loads + self.stores)
 
     @property
@@ -131,7 +130,7 @@ class StreamKernel:
         ]
 
     def _work(self, u: int) -> list[str]:
-        """IR that loads vectors `u` of the streams and computes what is stored."""
+        """Return IR that loads vectors `u` of the streams and computes the result."""
         match self.name.removesuffix("-nt"):
             case "read":
                 before, into = f"%seen{u - self._sums}", self.form.combine
@@ -147,17 +146,17 @@ class StreamKernel:
                     f"  %a{u} = fadd contract {self._vector} %b{u}, %p{u}",
                 ]
             case "update":
-                # s - a and not s * a: repeated a million times it neither grows nor fades away.
+                # s - a instead of s * a: bounded under repetition.
                 return [*self._load(f"%b{u}", 0, u), f"  %a{u} = fsub {self._vector} %s, %b{u}"]
             case _:
                 return []
 
     def _store(self, us: range) -> list[str]:
-        """IR that stores vectors `us`, which lie side by side, to stream 0."""
+        """Return IR that stores adjacent vectors `us` to stream 0."""
         values = ["%s" if self.name.startswith("write") else f"%a{u}" for u in us]
         kind, starts = self._vector, us
         pairs: list[list[str]] = [[]] * len(us)
-        # Arm's non-temporal store takes two registers; LLVM would tear one in two for it.
+        # Arm's non-temporal store takes two registers; LLVM would split one.
         if self.non_temporal and self.unit.architecture == "aarch64":
             lanes, starts = 2 * self.unit.lanes(32), us[::2]
             kind, mask = f"<{lanes} x float>", ", ".join(f"i32 {lane}" for lane in range(lanes))
@@ -202,10 +201,10 @@ class StreamKernel:
                 f"  %base{s} = load ptr, ptr %slot{s}",
                 f"  %first{s} = getelementptr i8, ptr %base{s}, i64 %offset",
             ]
-        # The last value of sum j in an iteration is that of the last vector that goes into it.
+        # The last value of sum j in an iteration is that of its last vector.
         last = [f"%seen{self.vectors - sums + j}" for j in range(sums)]
         lines += [
-            # The factor comes from memory, once: a constant would be folded into every use.
+            # The factor comes from memory: a constant would be folded into every use.
             f"  %factor.at = getelementptr i8, ptr %state, i64 {FACTOR_BYTE}",
             "  %factor = load float, ptr %factor.at",
             f"  %lane0 = insertelement {vector} poison, float %factor, i64 0",
@@ -240,10 +239,9 @@ class StreamKernel:
         return "\n".join([*lines, "  ret void", "}", *_METADATA, ""])
 
 
-# What is fastest in all levels together, and a different loop that is as fast, found on Zen 5. Four
-# lines of `read` lose 5 % in the first level and sixteen half of the speed in the second; batches
-# slow triad and update down in the first; eight lines of `update` are at times 10 % slower in the
-# second.
+# Fastest variants over all levels, and alternatives of equal speed, on Zen 5. Four lines of `read`
+# lose 5 % in L1, sixteen lose half in L2; batches slow triad and update in L1; eight lines of
+# `update` are up to 10 % slower in L2.
 _ONE, _OTHER = Form(), Form(number=2, lines=4)
 _BATCHED = Form(number=2, lines=4, batch=4)
 _SIXTEEN = Form(number=2, lines=16)
@@ -257,23 +255,23 @@ _ROWS: dict[MemoryKernel, tuple[int, int, int, int, Form, Form]] = {
     "copy-nt": (2, 1, 1, 0, _ONE, _BATCHED),
     "triad-nt": (3, 2, 1, 2, Form(lines=4, batch=4), Form(number=2)),
 }
-"""Streams, loads, stores, arithmetic; then both forms."""
+"""Streams, loads, stores, arithmetic; both variants."""
 
 
 def stream_kernels(unit: VectorUnit) -> tuple[StreamKernel, ...]:
-    """The stream kernels of a vector unit."""
+    """Return the stream kernels of a vector unit."""
     return tuple(StreamKernel(name, unit, *row) for name, row in _ROWS.items())
 
 
 def element_bits(values: Array, element: DType) -> Array:
-    """Numbers as the bytes of elements (of bfloat16 cut, not rounded)."""
+    """Return numbers as bytes of an element type (bfloat16: truncated)."""
     if element.name == "bfloat16":
         return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
     return values.astype(element.name).view(np.uint8)
 
 
 def compute_state(kernel: ComputeKernel, m: Array, a: Array, accumulators: Array) -> Array:
-    """A kernel's state: the factors `m` and `a`, and a row per accumulator, as bytes."""
+    """Return a kernel's state: factors `m` and `a`, and a row per accumulator."""
     state = aligned((2 + kernel.accumulators) * kernel.slot_byte, _LINE_BYTE)
     slots = state.reshape(-1, kernel.slot_byte)
     for slot, values, element in [
@@ -287,10 +285,10 @@ def compute_state(kernel: ComputeKernel, m: Array, a: Array, accumulators: Array
 
 
 def random_state(kernel: ComputeKernel) -> Array:
-    """A kernel's state with operands that are all different from zero.
+    """Return a kernel's state with non-zero random operands.
 
-    Factors are between 1/64 and 1/32 and sums between 1/2 and 1, of either sign: nothing is a
-    denormal and no number of repetitions makes an infinity.
+    Factors are between 1/64 and 1/32, sums between 1/2 and 1, of either sign: no denormals and no
+    overflow.
     """
     random = np.random.default_rng(0)
 
@@ -301,7 +299,7 @@ def random_state(kernel: ComputeKernel) -> Array:
             return signs * random.uniform(0.5, 1, (*shape, lanes))
         if element.name == "int16":
             return np.ones((*shape, lanes))
-        # Even, as a factor of x + x * m: an odd one would make zeros of it within 32 steps.
+        # Even, as a factor of x + x * m: odd ones reach zero within 32 steps.
         return 2 * random.integers(1, 60, (*shape, lanes))
 
     return compute_state(
@@ -313,7 +311,7 @@ def random_state(kernel: ComputeKernel) -> Array:
 
 
 def stream_state(addresses: tuple[int, ...], factor: float) -> Array:
-    """A stream kernel's state: the addresses of its streams and its factor."""
+    """Return a stream kernel's state: stream addresses and factor."""
     state = aligned(STATE_BYTE, _LINE_BYTE)
     state.view(np.uint64)[: len(addresses)] = addresses
     state[FACTOR_BYTE:].view(np.float32)[0] = factor

@@ -1,7 +1,7 @@
-"""What torch itself reaches: matrix products, convolutions, streams, and the cost of a call.
+"""Library ceilings: GEMM, convolutions, streams and dispatch overhead of torch.
 
-A roof made of these is lower than the hardware's (on AMD hosts float32 products stay at 40 % of the
-FMA peak), and it is what predictions need.
+They are lower than hardware ceilings (on AMD hosts float32 GEMM reaches 40 % of the FMA peak), and
+used for predictions.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""torch's settings that change what an operator computes or how fast: the defaults, for a while.
+"""torch's defaults for settings that change results or speed of operators.
 
-Ceilings are of torch as it comes, whatever the caller has set before.
+Ceilings are measured with torch's defaults, whatever the caller has set.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import torch
 
 @contextmanager
 def default_settings() -> Generator[None]:
-    """Within, torch's settings are the defaults; afterwards all is as it was.
+    """Set torch's defaults within the context, and restore the settings after it.
 
-    That is: float32 stays float32 in products and convolutions, oneDNN is used, algorithms need
-    not be deterministic, and no type is cast automatically.
+    float32 precision in GEMM and convolutions, oneDNN enabled, no deterministic algorithms, no
+    autocast.
     """
     onednn: Any = torch.backends.mkldnn
     defaults: list[tuple[Any, str, object]] = [
         (onednn, "enabled", True),
         (onednn, "deterministic", False),
     ]
-    # Since torch 2.9; the setting of precision before that is torch's global one.
+    # Since torch 2.9; earlier versions have one global precision setting.
     operators = [getattr(onednn, name) for name in ("matmul", "conv") if hasattr(onednn, name)]
     defaults += [(operator, "fp32_precision", "ieee") for operator in operators]
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Timing calls of a library: bursts with CPU time beside wall time, and which size to take."""
+"""Timing of library calls: bursts with wall and CPU time, and choice of sizes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Run = Callable[[], object]
 
 _TASKS = Path("/proc/self/task")
 _SCHEDULED_THREAD = 0b110
-"""Linux's clock of a thread by its id: CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED."""
+"""Linux's thread clock by id: CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED."""
 
 
 def team_cpu_clock() -> Clock:
-    """A clock of the CPU seconds of the threads that there are now, all together.
+    """Return a clock of the CPU seconds of all current threads.
 
-    The clock of the process adds what other threads have used only at the scheduler's ticks, which
-    are longer than a burst; it is taken where threads' clocks cannot be read.
+    The process clock, used if thread clocks are unavailable, adds other threads only at scheduler
+    ticks, which are longer than a burst.
     """
     clocks: list[int] = []
 
@@ -37,7 +37,7 @@ def team_cpu_clock() -> Clock:
             try:
                 total += time.clock_gettime(each)
             except OSError:
-                # A thread that ended counts no more; the burst then looks disturbed.
+                # The thread has ended; the burst counts as disturbed.
                 if len(clocks) == 1:
                     raise
         return total
@@ -52,7 +52,7 @@ def team_cpu_clock() -> Clock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A call at one size, made only when it is tried: ``work`` is its flop or byte."""
+    """A call at one size, created on demand; ``work`` is its FLOP or bytes."""
 
     size: str
     work: int
@@ -61,7 +61,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arithmetic:
-    """An operator whose arithmetic is measured, on any number of threads; sizes rise."""
+    """A compute operator with candidate sizes, ascending, for any number of threads."""
 
     kernel: str
     dtype: DType
@@ -75,7 +75,7 @@ class Arithmetic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """An element-wise operator over a working set; ``overhead_s`` is what it costs without any."""
+    """An element-wise operator over a working set; ``overhead_s`` is its cost without data."""
 
     kernel: MemoryKernel
     working_set: WorkingSet
@@ -90,7 +90,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispatch:
-    """A call whose arithmetic costs next to nothing; ``note`` says what it is."""
+    """A call with negligible arithmetic, described by ``note``."""
 
     label: str
     note: str
@@ -101,7 +101,7 @@ class Dispatch:
 Subject = Arithmetic | Stream | Dispatch
 
 _FIRST_CALL_S = 0.5
-"""A first call also loads, plans and compiles; one that took longer is not made again."""
+"""A first call includes setup; longer ones are not repeated."""
 
 _TRIES = 5
 _ROUNDS = 5
@@ -112,21 +112,21 @@ _LEAST_CANDIDATES = 2
 _BATCH = 50
 _BATCHES = 3
 
-_LEAST_S = 1e-9  # less than clocks tell apart
+_LEAST_S = 1e-9  # below clock resolution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timer:
-    """Clocks in seconds: wall time, CPU time of this thread, of all threads that there are."""
+    """Clocks in seconds: wall time, CPU time of this thread, CPU time of all threads."""
 
     wall: Clock
     thread_cpu: Clock
     team_cpu: Callable[[], Clock]
 
     def burst(self, run: Run, threads: int, repeats: int = 1) -> Burst:
-        """The seconds of one call, on the average of `repeats` calls without a break.
+        """Return the average seconds of a call over `repeats` calls.
 
-        On one thread the thread's own CPU time counts: waiting workers spin.
+        On one thread its own CPU time counts: idle workers spin.
         """
         cpu = self.thread_cpu if threads == 1 else self.team_cpu()
         cpu_start = cpu()
@@ -144,7 +144,7 @@ class Timer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A subject at the size that was chosen, on `threads` threads; ``call_s`` as it was then."""
+    """A subject at the chosen size on `threads` threads; ``call_s`` as measured then."""
 
     subject: Subject
     threads: int
@@ -156,23 +156,23 @@ class Job:
 
     @property
     def label(self) -> str:
-        """How progress and samples name it: ``"torch float32 gemm, 2 threads"``."""
+        """Name in progress and samples: ``"torch float32 gemm, 2 threads"``."""
         threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
         return f"torch {self.subject.label}, {threads}"
 
     @property
     def repeats(self) -> int:
-        """Calls of a burst: enough for the clock, one where a call is long."""
+        """Calls per burst, at least one."""
         return max(1, round(BURST_S / self.call_s))
 
     def bursts(self, timer: Timer, share_s: float) -> list[Burst]:
-        """The bursts of one round, of a job that has `share_s` seconds for all rounds."""
+        """Return the bursts of one round, for a job with `share_s` seconds in total."""
         begin, round_s = timer.wall(), min(share_s / _ROUNDS, CALL_LIMIT_S)
         what = self.run, self.threads, self.repeats
-        timer.burst(*what)  # Caches hold what ran before, and threads sleep.
+        timer.burst(*what)  # warms caches and wakes threads
         found = [timer.burst(*what)]
         count = max(_LEAST_BURSTS, int(round_s / (self.call_s * self.repeats)) - 1)
-        # Where others hold up the bursts, their number must not hold up the rounds.
+        # Fewer bursts if other processes slow them down.
         while len(found) < count and timer.wall() - begin < _OVERDRAFT * round_s:
             found.append(timer.burst(*what))
         return found
@@ -187,10 +187,10 @@ def choose(
     most_s: float,
     deadline: float,
 ) -> Job:
-    """The candidate that ran fastest for its work, of those expected to take `most_s` or less.
+    """Return the fastest candidate per work, of those expected to take at most `most_s`.
 
-    Candidates are tried in turn until one is expected to take longer, or it is past `deadline`, but
-    at least two that fit; the first is tried in any case.
+    Candidates are tried in order until one is expected to take longer, or `deadline` has passed,
+    but at least two that fit. The first is always tried.
     """
     jobs: list[Job] = []
     for candidate in candidates:
@@ -216,7 +216,7 @@ def choose(
 
 
 def call_seconds(run: Run, timer: Timer, *, threads: int, most_s: float) -> float:
-    """Seconds of a call, the least of a few, so that neither planning nor others count."""
+    """Return the minimum seconds of a few calls, to exclude planning and disturbances."""
     times: list[float] = []
     while len(times) < 2 or (len(times) < _TRIES and sum(times[1:]) < 3 * most_s):
         times.append(_undisturbed_s(timer.burst(run, threads), threads))
@@ -228,12 +228,11 @@ def call_seconds(run: Run, timer: Timer, *, threads: int, most_s: float) -> floa
 def _undisturbed_s(burst: Burst, threads: int) -> float:
     if threads > 1:
         return burst.wall_s
-    # On one thread the CPU time is what a call takes when nobody interrupts it; a coarse CPU clock
-    # may not see a short call at all.
+    # CPU time excludes interruptions, but a coarse CPU clock may miss a short call.
     return min(burst.wall_s, max(burst.cpu_s, burst.wall_s / 4))
 
 
 def batch_seconds(run: Run, timer: Timer, *, threads: int) -> float:
-    """Seconds of a call too short to be timed alone: the least of some batches."""
+    """Return the seconds of a short call: the minimum over batches."""
     batches = [timer.burst(run, threads, _BATCH) for _ in range(1 + _BATCHES)]
     return min(_undisturbed_s(each, threads) for each in batches[1:])

@@ -1,4 +1,4 @@
-"""Measures what torch reaches here: sizes are chosen, then all jobs run in rounds."""
+"""Measurement of library ceilings: choice of sizes, then interleaved rounds of all jobs."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ from roofline.machine.library.results import (
 from roofline.machine.measuring.estimation import Burst, Findings, interleave
 
 _ELEMENT_BYTE = 4
-_LINE = 16  # elements of a cache line: threads share none
+_LINE = 16  # elements per cache line, not shared by threads
 
 _PIECE_BYTE = 16 << 20
-"""Of memory per thread and call: long against a call's cost, short enough to go undisturbed."""
+"""Memory per thread and call: long against dispatch, short against disturbances."""
 
 _STREAMS: dict[MemoryKernel, int] = {"copy": 2, "add": 3}
 
 
 class Arena:
-    """The memory that all streams share, written before it is read.
+    """Memory shared by all streams, initialized.
 
-    A call in a cache goes over the same bytes every time. A call in main memory goes over the next
-    piece, whoever made the call before: when a piece comes again, all others were touched between.
+    Cache-level calls use the same bytes every time. Main-memory calls use the next piece, so that
+    all others are touched before a piece is reused.
     """
 
     def __init__(self, sets: Sequence[WorkingSet]) -> None:
@@ -67,10 +67,10 @@ class Arena:
         return self._memory.numel() * _ELEMENT_BYTE
 
     def in_place(self, kernel: MemoryKernel, byte: int, threads: int) -> Run:
-        """A call over the first `byte` bytes, all streams together."""
+        """Return a call over the first `byte` bytes, all streams."""
         return _call(kernel, self._memory[: byte // _ELEMENT_BYTE], threads)
 
-    def in_turn(self, kernel: MemoryKernel, byte: int, threads: int) -> Run:
+    def next_piece(self, kernel: MemoryKernel, byte: int, threads: int) -> Run:
         size = byte // _ELEMENT_BYTE
         calls = [
             (start, _call(kernel, self._memory[start : start + size], threads))
@@ -102,14 +102,14 @@ def _stream_size(kernel: MemoryKernel, elements: int, threads: int) -> int:
 def stream_subjects(
     sets: Sequence[WorkingSet], arena: Arena, overhead_s: Callable[[MemoryKernel], float]
 ) -> Iterator[Stream]:
-    """Copy and add over each working set, all of torch's present number of threads.
+    """Yield copy and add over each working set, all with torch's current number of threads.
 
-    A call of a kernel takes `overhead_s` without any memory.
+    `overhead_s` is the time of a call without data.
     """
     for each in sets:
         byte, make = each.bytes_per_thread * each.threads, arena.in_place
         if each.level == DRAM:
-            byte, make = min(_PIECE_BYTE * each.threads, byte), arena.in_turn
+            byte, make = min(_PIECE_BYTE * each.threads, byte), arena.next_piece
         for kernel, streams in _STREAMS.items():
             size = _stream_size(kernel, byte // _ELEMENT_BYTE, each.threads)
             candidate = Candidate(
@@ -126,27 +126,27 @@ def stream_subjects(
 
 
 def smallest(kernel: MemoryKernel) -> Run:
-    """A call of a kernel on one element: what remains is its dispatch."""
+    """Return a call of a kernel on one element, dominated by its dispatch."""
     return _call(kernel, torch.ones(_STREAMS[kernel], dtype=torch.float32, device="cpu"), 1)
 
 
 _MOST_CALL_S = 10e-3
-"""The longest call: past the library's blocking and thread start, short for an interrupt."""
+"""Longest call: well above blocking and thread start, short for an interrupt."""
 
 _CALLS_PER_SHARE = 12
-"""So many calls of the longest kind fit into a job's share: the choice, and three rounds."""
+"""Longest calls per job's share: size choice and three rounds."""
 
-_LEAST_CALLS_PER_SHARE = 3  # a job that can only overdraw its share threefold or more is left out
+_LEAST_CALLS_PER_SHARE = 3  # jobs with longer calls are omitted
 
 _CHOICE = 0.4
-"""Of a job's share, what choosing its size may take; what one leaves, the next ones have."""
+"""Share of a job's time for choosing its size; the rest passes to the next jobs."""
 
 _CALLS_PER_DISPATCH = 10.0
-"""A call on memory that takes less, in times of its dispatch, measures the dispatch."""
+"""Shorter memory calls, as a multiple of the dispatch overhead, are dispatch-bound."""
 
 
 class Planner:
-    """Jobs, as they are planned one after the other, in `share_s` seconds each."""
+    """Plans jobs one by one, with `share_s` seconds each."""
 
     def __init__(self, timer: Timer, share_s: float) -> None:
         self._timer = timer
@@ -154,7 +154,7 @@ class Planner:
         self._deadline = timer.wall()
         self._refused: dict[str, str] = {}
         self._slow: dict[str, float] = {}
-        self._drowned: list[str] = []
+        self._dispatch_bound_places: list[str] = []
         self.jobs: list[Job] = []
 
     def add(self, subject: Subject, threads: int) -> None:
@@ -165,7 +165,7 @@ class Planner:
         if alone and self._timer.wall() > self._deadline:
             self.jobs.append(dataclasses.replace(alone, threads=threads, tried=1))
             return
-        # For a team, sizes from the best of one thread on.
+        # For a team, start at the best size of one thread.
         sizes = [each.size for each in subject.candidates]
         place = sizes.index(alone.size) if alone else 0
         try:
@@ -181,18 +181,20 @@ class Planner:
             self._refused[subject.label] = str(error).strip().partition("\n")[0]
             return
         if alone:
-            # Others may hold up a team; it is not slower than one of its threads.
+            # A team is not slower than one thread, unless disturbed.
             least_s = alone.call_s * job.work / alone.work
             self.jobs.append(dataclasses.replace(job, call_s=min(job.call_s, least_s)))
-        elif isinstance(subject, Stream) and self._drowns(job, subject.overhead_s):
-            self._drowned.append(f"{subject.working_set.level} on {counted(threads, 'thread')}")
+        elif isinstance(subject, Stream) and self._is_dispatch_bound(job, subject.overhead_s):
+            self._dispatch_bound_places.append(
+                f"{subject.working_set.level} on {counted(threads, 'thread')}"
+            )
         elif threads == 1 and job.call_s > self._share_s / _LEAST_CALLS_PER_SHARE:
             self._slow[subject.label] = job.call_s
         else:
             self.jobs.append(job)
 
-    def _drowns(self, job: Job, overhead_s: float) -> bool:
-        """Whether a call is short beside its overhead; close calls are timed in batches."""
+    def _is_dispatch_bound(self, job: Job, overhead_s: float) -> bool:
+        """Return True if a call is dispatch-bound; close cases are timed in batches."""
         least_s = _CALLS_PER_DISPATCH * overhead_s
         if job.call_s > 2 * least_s:
             return False
@@ -200,18 +202,18 @@ class Planner:
 
     def conditions(self) -> tuple[str, ...]:
         refused = [
-            f"torch cannot do {label} on this CPU: {reason}"
+            f"no library ceiling of {label}: not supported by torch on this CPU ({reason})"
             for label, reason in self._refused.items()
         ]
         slow = [
-            f"no library ceiling of {label}: a call of the smallest size takes"
-            f" {format_s(seconds)}, more than its share of the time; measure for longer"
+            f"no library ceiling of {label}: the smallest call takes {format_s(seconds)}, too long"
+            " for the time budget; use a longer effort"
             for label, seconds in self._slow.items()
         ]
-        levels = ", ".join(dict.fromkeys(self._drowned))
+        levels = ", ".join(dict.fromkeys(self._dispatch_bound_places))
         drowned = (
-            f"no library bandwidth of {levels}: a call of torch there takes less than"
-            f" {_CALLS_PER_DISPATCH:g} times what it takes to start it"
+            f"no library bandwidth of {levels}: calls take less than {_CALLS_PER_DISPATCH:g} times"
+            " their dispatch overhead"
         )
         return (*refused, *slow, *([drowned] if levels else []))
 
@@ -219,9 +221,9 @@ class Planner:
 _PRODUCT_ELEMENTS = (torch.float32, torch.bfloat16, torch.float64, torch.int8, torch.float16)
 _CONVOLUTION_ELEMENTS = (torch.float32, torch.bfloat16, torch.float64, torch.float16)
 
-# From what takes a millisecond at 0.5 GFLOP/s, as types without a native path do.
+# The smallest takes a millisecond at 0.5 GFLOP/s, as for types without a native path.
 _PRODUCT_SIZES = (64, 128, 256, 384, 512, 768, 1024, 1536, 2048, 3072)
-# Channels and side, in the order of their work.
+# Channels and side, by work.
 _IMAGES = (
     *((64, 8), (64, 16), (128, 16), (128, 24), (128, 32)),
     *((256, 32), (128, 64), (256, 64), (256, 128)),
@@ -233,14 +235,14 @@ _LAYOUTS = (
 )
 _KERNEL = 3
 
-_PERIOD = 997  # a prime, so that rows differ; so few values that filling a matrix is copying
+_PERIOD = 997  # a prime, so that rows differ
 
 _GOLDEN = 0.6180339887498949
 _LARGEST_INT8 = 80
 
 
 def arithmetic_subjects() -> Iterator[Arithmetic]:
-    """Matrix products and 3x3 convolutions, contiguous and channels-last, per element type."""
+    """Yield GEMM and 3x3 convolutions, contiguous and channels-last, per element type."""
     for element in _PRODUCT_ELEMENTS:
         yield Arithmetic(
             kernel="gemm",
@@ -260,7 +262,7 @@ def _product(n: int, element: torch.dtype) -> Candidate:
     def make() -> Run:
         a, b = _filled((n, n), element), _filled((n, n), element)
         if element == torch.int8:
-            # The only integer product that has a fast path; its sums are 32 bits wide.
+            # The only integer GEMM with a fast path; its sums have 32 bits.
             sums = torch.empty(n, n, dtype=torch.int32, device="cpu")
             return partial(torch.ops.aten._int_mm.out, a, b, out=sums)
         out = torch.empty(n, n, dtype=element, device="cpu")
@@ -278,7 +280,7 @@ def _convolution(
         taps = weight.contiguous(memory_format=layout)
         return partial(torch.nn.functional.conv2d, image, taps)
 
-    # Without padding every tap counts: the convention on padding makes no difference here.
+    # No padding, so the padding convention does not matter.
     places = (side - _KERNEL + 1) ** 2
     return Candidate(
         size=f"1x{channels}x{side}x{side}",
@@ -288,7 +290,7 @@ def _convolution(
 
 
 def _filled(shape: tuple[int, ...], element: torch.dtype) -> torch.Tensor:
-    """Values from 0.5 to 1.5 of both signs: no denormals, no overflow, no random state used."""
+    """Return values from 0.5 to 1.5 of both signs: no denormals, overflow or random state."""
     index = torch.arange(_PERIOD, dtype=torch.float64, device="cpu")
     values = (index * _GOLDEN % 1 + 0.5) * (1 - 2 * (index % 2))
     if element == torch.int8:
@@ -301,14 +303,14 @@ def _filled(shape: tuple[int, ...], element: torch.dtype) -> torch.Tensor:
 REGION = "parallel region"
 
 _GRAIN = 32768
-"""at::internal::GRAIN_SIZE: elements from which on torch gives an operator another thread."""
+"""at::internal::GRAIN_SIZE: elements per thread of torch's parallel operators."""
 
 
 def dispatch_subjects() -> Iterator[Dispatch]:
-    """Calls on one element, or none, on one thread: from the emptiest operator to a convolution."""
+    """Yield calls on at most one element on one thread, from a view to a convolution."""
     one = torch.ones(1, device="cpu", dtype=torch.float32)
     matrix, image = one.reshape(1, 1), one.reshape(1, 1, 1, 1)
-    # A view goes through the dispatcher like any operator, and neither allocates nor computes.
+    # A view passes the dispatcher, and neither allocates nor computes.
     yield _dispatch("dispatch of view", "detach of one element", one.detach)
     yield _dispatch("dispatch of add", "1 + 1 element", partial(torch.add, one, one))
     linear, conv = torch.nn.functional.linear, torch.nn.functional.conv2d
@@ -317,7 +319,7 @@ def dispatch_subjects() -> Iterator[Dispatch]:
 
 
 def region(threads: int) -> Dispatch:
-    """The cheapest operator that takes `threads` threads: its dispatch, the start and the end."""
+    """Return the cheapest operator on `threads` threads: dispatch, parallel start and end."""
     size = _GRAIN * threads
     memory = torch.ones(size, dtype=torch.int8, device="cpu")
     return _dispatch(REGION, f"zero_ of {size} int8, threads awake", memory.zero_)
@@ -328,7 +330,7 @@ def _dispatch(name: str, note: str, run: Run) -> Dispatch:
     return Dispatch(label=name, note=note, candidates=(candidate,))
 
 
-_PATIENCE = 2.0  # in times of the budget: after so long, no job gets a second turn
+_PATIENCE = 2.0  # multiple of the budget after which jobs run once only
 
 
 def measure_library(
@@ -341,11 +343,11 @@ def measure_library(
     thread_clock: Clock = time.thread_time,
     cpu_clock: Clock | None = None,
 ) -> Findings:
-    """Ceilings of torch in about `budget_s` seconds, on one thread and on `threads`.
+    """Measure library ceilings in about `budget_s` seconds, on one thread and on `threads`.
 
-    Copy and add go over the working sets; memory for the largest is allocated. The clocks give wall
-    seconds, and CPU seconds of the calling thread and of all threads (None: exact ones). torch's
-    settings are the defaults meanwhile; they and its number of threads are restored.
+    Copy and add use the working sets, with memory for the largest. Clocks return wall seconds, and
+    CPU seconds of the calling thread and of all threads (None: exact ones). torch's settings are
+    set to defaults and restored, as is its number of threads.
     """
     teams = (1, threads) if threads > 1 else (1,)
     timer = Timer(
@@ -368,7 +370,7 @@ def measure_library(
         expected = len(arithmetic) * len(teams) + 2 * len(sets) + len(dispatches)
         arena = Arena(sets)
         planner = Planner(timer, budget_s / expected)
-        # Switching torch's thread count costs: all of one count come together, in every round.
+        # Changing the number of threads is expensive: jobs are grouped by it.
         for team in teams:
             torch.set_num_threads(team)
             calls = dispatches if team == 1 else [region(team)]
@@ -384,7 +386,7 @@ def measure_library(
         patience = begin + _PATIENCE * budget_s
 
         def run(job: Job) -> list[Burst]:
-            # Where others hold up every call, one burst must do.
+            # One burst if other processes slow down every call.
             if job.label in started and timer.wall() > patience:
                 return []
             started.add(job.label)

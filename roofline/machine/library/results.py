@@ -1,4 +1,4 @@
-"""From the bursts of jobs to ceilings, bandwidths and overheads of the library."""
+"""Ceilings, bandwidths and overheads of the library from bursts."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ from roofline.machine.measuring.estimation import (
 )
 
 _BEST_CALLS = 3
-"""So many bursts of a team are held to be undisturbed in any case: those with the most CPU time."""
+"""Number of bursts of a team, with the most CPU time, that count as undisturbed."""
 
 _CONTENDED = 0.1
-"""Fraction of disturbed bursts on one thread from which on others take part in everything."""
+"""Fraction of disturbed single-thread bursts that indicates contention."""
 
 _SAME = 1.05
-"""A burst of a team that took so much longer than undisturbed ones, or less, lost nothing."""
+"""Tolerance of undisturbed team bursts relative to the best ones."""
 
 _UNSTEADY = 0.25
-"""Spread from which on a team is held to have been disturbed, unless its threads were busy."""
+"""Spread above which a team counts as disturbed, unless its threads were busy."""
 
-_SLOWER = 0.9  # of what one thread reaches: less than that of a team is not what the team can do
+_SLOWER = 0.9  # a team below this fraction of one thread was disturbed
 
-_REMEDY = "stop what else runs and measure again"
+_REMEDY = "stop other processes and measure again"
 
 _NEAREST_LEVEL = "L1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Result of a job's bursts, which are in seconds per call, each relative to undisturbed ones.
+    """Result of a job's bursts, in seconds per call.
 
-    ``usual`` is the part of its threads' time that the library uses when nobody disturbs it;
-    ``doubt`` is empty unless no burst may have been undisturbed.
+    ``usual`` is the fraction of thread time that the library uses undisturbed; ``doubt`` is set if
+    no burst may have been undisturbed.
     """
 
     job: Job
@@ -58,7 +58,7 @@ class Outcome:
 
     @property
     def note(self) -> str:
-        """How many bursts there were, and how many of the threads were at work."""
+        """Numbers of bursts and of busy threads."""
         left_out = f", {self.rate.disturbed} disturbed" if self.rate.disturbed else ""
         idle = self.job.threads > 1 and self.usual < BUSY and not self.doubt
         busy = f"{self.usual * self.job.threads:.1f} of {self.job.threads} threads busy"
@@ -80,19 +80,19 @@ def outcomes(jobs: Sequence[Job], bursts: Sequence[Sequence[Burst]]) -> list[Out
         alone_per_s = rates.get(each.job.subject.label)
         if alone_per_s is None or each.job.threads == 1 or each.doubt:
             continue
-        # Threads that wait for each other spin: they seem busy, and only their rate tells.
+        # Waiting threads spin and seem busy, so the rate is checked.
         if each.rate.sustained < _SLOWER * alone_per_s:
             doubt = (
-                f"slower than on 1 thread: its {each.job.threads} threads may not have run at the"
-                f" same time; {_REMEDY}"
+                f"slower than on 1 thread: other processes disturbed its {each.job.threads}"
+                f" threads; {_REMEDY}"
             )
             found[i] = dataclasses.replace(each, doubt=doubt)
     return found
 
 
 def _outcome(job: Job, bursts: Sequence[Burst], contended: bool) -> Outcome:
-    # A library need not keep all threads busy, so a team's burst is disturbed when others of the
-    # same job got more CPU and were fastest_form. A thread alone has nobody to wait for.
+    # A library may leave threads idle, so a team's burst counts as disturbed if other bursts of the
+    # job got more CPU time and were faster.
     threads, usual = job.threads, 1.0
     if threads > 1:
         usual = sorted(each.busy for each in bursts)[-_BEST_CALLS:][0] or 1.0
@@ -107,13 +107,12 @@ def _outcome(job: Job, bursts: Sequence[Burst], contended: bool) -> Outcome:
     )
     rate = estimate(job.work, judged)
     doubt = ""
-    # Even a library that uses one thread of a team keeps that one busy.
+    # At least one thread must have been busy.
     if rate.only_disturbed or usual * threads < BUSY:
-        doubt = f"too low: every call was disturbed; {_REMEDY}"
+        doubt = f"too low: all calls disturbed by other processes; {_REMEDY}"
     elif usual < BUSY and (contended or rate.spread > _UNSTEADY):
         doubt = (
-            f"may be too low: other processes ran, and no call kept {threads} threads busy;"
-            f" {_REMEDY}"
+            f"may be too low: other processes ran, and no call used {threads} threads; {_REMEDY}"
         )
     return Outcome(job=job, bursts=judged, rate=rate, usual=usual, doubt=doubt)
 
@@ -140,7 +139,7 @@ def compute_ceilings(found: Iterable[Outcome], version: str) -> tuple[ComputeCei
 
 
 def bandwidths(found: Iterable[Outcome], version: str) -> dict[str, tuple[Bandwidth, ...]]:
-    """The bandwidths of element-wise operators in byte per second, by memory level."""
+    """Return the bandwidths of element-wise operators in byte/s, by memory level."""
     levels: dict[str, tuple[Bandwidth, ...]] = {}
     for each in found:
         subject = each.job.subject
@@ -159,7 +158,7 @@ def bandwidths(found: Iterable[Outcome], version: str) -> dict[str, tuple[Bandwi
             doubt=each.doubt,
             provenance=provenance(
                 _method(version),
-                f"{each.job.size}; dispatch is {format_percent(dispatch)} of a call; {each.note}",
+                f"{each.job.size}; dispatch {format_percent(dispatch)} of a call; {each.note}",
             ),
         )
         levels[level] = (*levels.get(level, ()), bandwidth)
@@ -167,7 +166,7 @@ def bandwidths(found: Iterable[Outcome], version: str) -> dict[str, tuple[Bandwi
 
 
 def overheads(found: Iterable[Outcome], version: str) -> tuple[Overhead, ...]:
-    """What calls cost that compute nothing, in seconds."""
+    """Return the dispatch overheads, in seconds."""
     calls: list[Overhead] = []
     low = 1 - PEAK_QUANTILE
     for each in found:
@@ -192,7 +191,7 @@ def overheads(found: Iterable[Outcome], version: str) -> tuple[Overhead, ...]:
 
 
 def sample_series(each: Outcome) -> Series:
-    """The bursts of a job as they were timed: whole, of all their calls."""
+    """Return a job's bursts as timed, including all their calls."""
     calls = each.job.repeats
     return Series(
         label=each.job.label,

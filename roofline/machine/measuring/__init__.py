@@ -1,1 +1,1 @@
-"""How this host is measured: threads, bursts, rounds, and what becomes of them."""
+"""Measurement of this host: pinned threads, bursts, interleaved rounds, estimates."""

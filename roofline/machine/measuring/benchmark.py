@@ -1,8 +1,8 @@
-"""Measures this host: our own kernels, then what torch reaches; both make a profile.
+"""Measurement of this host with own kernels and with torch; the result is a profile.
 
-Method: bursts of 0.25 ms timed inside the compiled code, all threads of a burst starting together,
-interleaved over all kernels until the time budget is used. A burst during which a thread lost its
-CPU is left out. Peak is the 95th percentile of the burst rates, sustained their median.
+Method: 0.25 ms bursts timed inside the compiled code, with a common start of all threads,
+interleaved over all kernels until the time budget is used. Bursts during which a thread lost its
+CPU are discarded. Peak is the 95th percentile of burst rates, sustained their median.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ def measure_hardware(
     found: Callable[[Finding], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[HardwareProfile, tuple[Series, ...]]:
-    """Measures what this host can do: the profile, and the bursts that it was made of.
+    """Measure this host; return the profile and its bursts.
 
-    The time of the ``program`` (None: that of the effort) is by ``clock``; kernels are timed inside
-    the compiled code. ``threads`` is the larger team (None: one per physical core); one thread is
-    measured besides. ``progress`` gets the fraction done and what is next, ``found`` rates as far
-    as they are known.
+    The time budget of ``program`` (None: that of `effort`) is measured by ``clock``; kernels are
+    timed inside the compiled code. ``threads`` is the larger team (None: one per physical core);
+    one thread is also measured. ``progress`` gets the fraction done and the next step, ``found``
+    preliminary rates.
     """
     begin = clock()
     plan = program or PROGRAMS[effort]
     tell = progress or silent
 
     def report(_: float, what: str) -> None:
-        # How much of the expected time is over: a part knows only how far it is itself.
+        # Overall progress is elapsed over expected time.
         tell(min(_ALMOST, (clock() - begin) / plan.expected_s), what)
 
     host_state = read_host_state(compiler_features=compiler.host_features)
@@ -58,7 +58,7 @@ def measure_hardware(
     before = read_activity(cpus=topology.allowed_cpus)
     obstacle = _obstacle()
     with ThreadPoolExecutor(1) as pool:
-        # torch is imported while kernels are compiled.
+        # torch is imported during the compilation of kernels.
         importing = pool.submit(_import_library) if plan.library_s else None
         if obstacle:
             hardware = Findings(conditions=(obstacle,))
@@ -80,8 +80,8 @@ def measure_hardware(
         try:
             measure_library = importing.result().measure_library
         except (Exception, SystemExit) as error:
-            # A broken torch fails in its own ways; the hardware's figures stand without it.
-            why = f"no library ceilings: torch cannot be imported ({error_text(error)})"
+            # A broken torch may raise anything; hardware figures remain valid.
+            why = f"no library ceilings: cannot import torch ({error_text(error)})"
             library = Findings(conditions=(why,))
         else:
             library = measure_library(
@@ -94,7 +94,7 @@ def measure_hardware(
     tell(1.0, "done")
     missing = (*hardware.conditions, *library.conditions)
     if not hardware.compute and not hardware.memory and not library.compute:
-        hint = () if plan.library_s else ("torch was left out (measure without --quick)",)
+        hint = () if plan.library_s else ("use the default effort for library ceilings",)
         raise MeasurementError("; ".join(("nothing could be measured", *missing, *hint)))
     after = read_activity(cpus=topology.allowed_cpus)
     profile = HardwareProfile(
@@ -126,7 +126,7 @@ def measure_hardware(
 
 
 def profile_name(host: Host) -> str:
-    """A short name for a host's profile: ``"amd-epyc-7763-8cpu"``."""
+    """Return a short name for a host: ``"amd-epyc-7763-8cpu"``."""
     plain = re.sub(
         r"\((?:r|tm|c)\)|@.*|\b(?:cpu|processor|\d+-core)\b", " ", host.cpu_model.lower()
     )
@@ -135,11 +135,11 @@ def profile_name(host: Host) -> str:
 
 
 def _obstacle() -> str:
-    """Why own kernels cannot run here; ``""`` if they can."""
+    """Return the reason why own kernels cannot run, or ``""``."""
     if sys.platform not in ("linux", "darwin"):
-        return f"no hardware ceilings: own kernels run on Linux and macOS, not on {sys.platform}"
+        return f"no hardware ceilings: own kernels need Linux or macOS, not {sys.platform}"
     if not compiler.is_available():
-        return "no hardware ceilings: llvmlite cannot be loaded (`pip install llvmlite`)"
+        return "no hardware ceilings: cannot load llvmlite (`pip install llvmlite`)"
     return ""
 
 

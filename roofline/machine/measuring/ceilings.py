@@ -1,4 +1,4 @@
-"""Ceilings and memory levels from rates, with theoretical peaks, doubts and provenance."""
+"""Ceilings and memory levels from burst rates, with theoretical peaks, doubts and provenance."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ from roofline.machine.theory.microarchitectures import Core, NearestCache
 METHOD = method(f"{BURST_S * 1e3:g} ms bursts")
 
 AGREEMENT = 0.97
-"""What the other form of a kernel must reach of the faster one; else the figure is in doubt."""
+"""Minimum rate of the other kernel variant, relative to the faster one."""
 
 UNSTEADY = 0.25
-"""Spread from which on a rate depends on when it was measured."""
+"""Spread above which a rate is marked unsteady."""
 
 _MEDIAN_ERROR = 0.93
-"""Standard error of a median, over interquartile range by the root of the number of values: 1.253
-standard deviations by that root, of which a normal distribution has 1.349 in that range."""
+"""Standard error of a median, relative to interquartile range over the root of the count: 1.253 /
+1.349 for a normal distribution."""
 
-_SURE = 2.0  # standard errors that a difference must exceed not to be noise
-_PLACED = 1.25  # peak over sustained from which on they are those of two placements of the CPUs
+_SURE = 2.0  # standard errors of a significant difference
+_PLACED = 1.25  # peak over sustained that indicates two CPU placements
 
 _NOTABLE = 0.01
-"""Fraction of all bursts from which a disturbance is worth a line; each ceiling notes its own."""
+"""Fraction of bursts above which a disturbance is reported; ceilings note their own."""
 
 _MOVES = {"read": (1, 0), "write": (0, 1), "copy": (1, 1), "triad": (2, 1), "update": (1, 1)}
-"""Loads and stores of one element by each kernel of the streams."""
+"""Loads and stores per element of each stream kernel."""
 
 _ALLOCATING = ("write", "copy", "triad")
-"""Kernels whose plain stores go to lines that they did not load."""
+"""Kernels with plain stores to lines that they did not load."""
 
 
 @dataclass(frozen=True, slots=True)
 class TheoreticalPeaks:
-    """Theoretical rates of this microarchitecture at the peak of this clock; None: not known.
+    """Theoretical peaks of a microarchitecture at the peak of a clock; None: unknown.
 
-    Threads have a core each.
+    Each thread has its own core.
     """
 
     core: Core | None = None
@@ -66,7 +66,7 @@ class TheoreticalPeaks:
         return self.clock.peak_hz if self.clock else None
 
     def compute(self, kernel: str, dtype: DType, unit: str, threads: int) -> TheoreticalRate | None:
-        """Operations per second of a kernel, as in `ComputeCeiling`."""
+        """Return the theoretical peak of a kernel, in FLOP/s."""
         found = self.core.throughput(kernel, dtype, unit) if self.core else None
         if found is None:
             return None
@@ -75,9 +75,9 @@ class TheoreticalPeaks:
     def bandwidth(
         self, level: str, kernel: str, threads: int, vector_bytes: int
     ) -> TheoreticalRate | None:
-        """Bytes per second to and from the cores' own caches: of L1, and of reads from L2.
+        """Return the theoretical bandwidth of L1, or of L2 reads, in byte/s.
 
-        Known for vectors as wide as the core moves; what is beyond belongs to the chip.
+        Known for full-width vectors; farther levels depend on the chip.
         """
         if self.core is None:
             return None
@@ -93,11 +93,7 @@ class TheoreticalPeaks:
         if core is None or clock is None:
             return None
         measured = clock.provenance.source == "measured"
-        how = (
-            "measured, peak of the dependent additions"
-            if measured
-            else "highest that the document gives"
-        )
+        how = "measured peak of dependent additions" if measured else "document maximum"
         return TheoreticalRate(
             per_s=threads * clock.peak_hz * amount,
             provenance=Provenance(
@@ -126,20 +122,18 @@ def _l1_bytes_per_cycle(cache: NearestCache, kernel: str) -> float | None:
 
 
 def doubt(reached: KernelRate[Trial]) -> str:
-    """What speaks against a figure, in words; ``""``: nothing."""
+    """Return the reasons why a figure may be wrong, or ``""``."""
     rate, other = reached.rate, reached.other
     reasons = [reached.reservation] if reached.reservation else []
     if rate.only_disturbed:
-        reasons.append("every burst was disturbed")
+        reasons.append("all bursts disturbed by other processes")
     if other is not None and _disagree(rate, other):
         share = other.sustained / rate.sustained
-        reasons.append(f"another form of the kernel reaches {format_percent(share)} of it")
+        reasons.append(f"the second kernel variant reaches {format_percent(share)} of it")
     if reached.moved and rate.peak > _PLACED * rate.sustained:
-        reasons.append(
-            "the host moved its CPUs: peak and sustained are of different placements of them"
-        )
+        reasons.append("the host moved its CPUs: peak and sustained are from different placements")
     if rate.spread > UNSTEADY:
-        reasons.append(f"unsteady: the interquartile range is {percent(rate.spread)} of it")
+        reasons.append(f"unsteady: interquartile range {percent(rate.spread)} of the median")
     return "; ".join(reasons)
 
 
@@ -159,7 +153,7 @@ def percent(fraction: float) -> str:
 def compute_ceiling(
     reached: KernelRate[Trial], theoretical_peaks: TheoreticalPeaks
 ) -> ComputeCeiling:
-    """The ceiling that a compute kernel's trial found, in operations per second."""
+    """Return the ceiling measured by a compute kernel's trial."""
     trial, rate = reached.trial, reached.rate
     kernel = trial.compiled.kernel
     assert isinstance(kernel, ComputeKernel)
@@ -185,10 +179,10 @@ def compute_ceiling(
 
 
 def write_allocate(kernel: str, *, nearest: bool) -> WriteAllocate:
-    """Whether a kernel's stores make a level fetch lines first, beside the bytes that are counted.
+    """Return the write-allocate traffic of a kernel's stores.
 
-    In the nearest level the lines are there already; beyond it each is read before it is written,
-    unless it was just loaded or the store goes past the caches.
+    Beyond the nearest level, a line is read before it is written, unless it was just loaded or the
+    store is non-temporal.
     """
     return "not counted" if kernel in _ALLOCATING and not nearest else "none"
 
@@ -213,10 +207,10 @@ def _bandwidth(
         peak_bytes_per_s=rate.peak,
         sustained_bytes_per_s=rate.sustained,
         spread=rate.spread,
-        # Caches are clocked with the cores, or not at all faster for it; memory is not.
+        # DRAM does not follow the core clock.
         clock_hz=theoretical_peaks.clock_hz if working_set.level != DRAM else None,
         write_allocate=allocate,
-        # Where lines are fetched besides, the bus moves more than the bytes that are counted.
+        # With write-allocate, the bus moves more than the counted bytes.
         theoretical=memory if memory and allocate == "none" else of_core,
         doubt=doubt(reached),
         provenance=provenance(
@@ -230,10 +224,10 @@ def memory_levels(
     theoretical_peaks: TheoreticalPeaks,
     memory: TheoreticalRate | None = None,
 ) -> Iterable[MemoryLevel]:
-    """The memory levels that kernels ran at, nearest first, with the bandwidths of each.
+    """Yield the measured memory levels, nearest first, with their bandwidths.
 
-    ``memory`` is the theoretical rate of all channels: that of the bandwidths of DRAM on all
-    threads whose bytes all cross the bus.
+    ``memory`` is the theoretical rate of all channels, assigned to DRAM kernels on all threads
+    without write-allocate.
     """
     most = max((each.trial.threads for each in found), default=0)
     sets = {
@@ -261,10 +255,7 @@ def memory_levels(
 
 
 def drop_slower_mixes(compute: Sequence[ComputeCeiling]) -> tuple[ComputeCeiling, ...]:
-    """The ceilings without those of additions beside FMAs that are no higher than the FMA's.
-
-    A CPU that adds with the units that multiply gains nothing by the mix.
-    """
+    """Return the ceilings without FMA-and-add mixes that do not exceed the FMA ceiling."""
     products = {
         (each.dtype, each.unit, each.threads): each.peak_flop_per_s
         for each in compute
@@ -282,39 +273,39 @@ def drop_slower_mixes(compute: Sequence[ComputeCeiling]) -> tuple[ComputeCeiling
 
 
 def kernel_conditions(found: Sequence[KernelRate[Trial]]) -> list[str]:
-    """What the bursts say about how undisturbed they were; empty: nothing to say."""
+    """Return notes on disturbed bursts."""
     rates = [rate for each in found for rate in (each.rate, each.other) if rate is not None]
     bursts = sum(rate.bursts for rate in rates)
     disturbed = sum(rate.disturbed for rate in rates)
-    hopeless = [each.trial.label for each in found if each.rate.only_disturbed]
+    always_disturbed = [each.trial.label for each in found if each.rate.only_disturbed]
     page_faults = sum(each.trial.page_faults for each in found)
     conditions: list[str] = []
     if disturbed > _NOTABLE * bursts:
         conditions.append(
-            f"contention: in {disturbed} of {bursts} bursts a thread had its CPU for less than"
-            f" {percent(BUSY)} of the time; they are left out"
+            f"contention: other processes disturbed {disturbed} of {bursts} bursts (thread on its"
+            f" CPU for less than {percent(BUSY)} of the time); discarded"
         )
-    if hopeless:
+    if always_disturbed:
         conditions.append(
-            f"too low, because every burst was disturbed: {', '.join(hopeless)};"
-            " stop what else runs and measure again"
+            f"too low, all bursts disturbed by other processes: {', '.join(always_disturbed)}; stop"
+            " them and measure again"
         )
     unsteady = dict.fromkeys(each.trial.place for each in found if each.rate.spread > UNSTEADY)
     if unsteady:
         conditions.append(
             f"unsteady: bursts of {', '.join(unsteady)} differ by more than {percent(UNSTEADY)};"
-            " the host has faster and slower phases, and another measurement may meet others"
+            " other measurements may differ"
         )
     if page_faults > _NOTABLE * bursts:
-        conditions.append(f"page faults: {page_faults} happened inside timed calls")
+        conditions.append(f"page faults: {page_faults} during timed calls")
     return conditions
 
 
 def page_conditions(wanted_bytes: int, huge_bytes: int | None) -> list[str]:
-    """That the buffers are not in huge pages; empty if most are, or it is not known."""
+    """Return a note if most of the buffers are not in huge pages."""
     if huge_bytes is None or huge_bytes >= wanted_bytes / 2:
         return []
     return [
-        f"small pages: {format_capacity(huge_bytes)} of {format_capacity(wanted_bytes)} are in huge"
-        " pages; scattered small ones can lower the bandwidth of L2 and beyond"
+        f"small pages: only {format_capacity(huge_bytes)} of {format_capacity(wanted_bytes)} in"
+        " huge pages; small ones can lower the bandwidth of L2 and beyond"
     ]

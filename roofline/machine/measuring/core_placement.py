@@ -1,8 +1,8 @@
-"""Changes while it was measured: drift of rates, and CPUs that the host moves about.
+"""Changes during a measurement: drift of rates, and CPUs moved by the hypervisor.
 
-A hypervisor may place two virtual CPUs on cores of one die, which share a last cache and its way
-to memory, or on two dies, and change that at any time. Bandwidth on both threads then has two
-values, a factor of two apart. How long a cache line takes from core to core tells which it is.
+A hypervisor may place two virtual CPUs on one die, with a shared last-level cache and memory path,
+or on two dies, and change that at any time. Bandwidth on both threads then has two values, a factor
+of two apart. The core-to-core latency identifies the placement.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from roofline.machine.measuring.estimation import duration
 Drift = Literal["", "two phases", "slowed down", "sped up"]
 
 CORE_TO_CORE_TURNS = 200
-"""Of each thread in a burst that times hops: 20 to 80 µs."""
+"""Transfers per thread in a core-to-core burst: 20 to 80 µs."""
 
 _LEAST_RATES = 12
-_NOTABLE = 0.03  # fraction beyond the spread from which the end differs from the beginning
+_NOTABLE = 0.03  # drift beyond the noise, as a fraction
 
 _SIGMA_PER_STEP = 1.048
 _RANGE_PER_SIGMA = 1.349
 _MEDIAN_ERROR = 1.253
-"""Of normal noise: standard deviation over the median step between neighbours; interquartile range
-over standard deviation; standard error of a median over that of a mean."""
+"""For normal noise: standard deviation over the median difference of adjacent rates; interquartile
+range over standard deviation; standard error of a median over that of a mean."""
 
-_PHASE_GAP = 0.05  # fraction that the rates of two phases must lie apart at least
-_CLEARLY = 3.0  # how many interquartile ranges of one phase must lie between two
-_LEAST_PHASE = 0.15  # of all rates that a phase must have; fewer are outliers
-_LASTING = 0.5  # changes between two rates, over those of a random order, up to which phases last
-_APART = 1.5  # ratio of hops from which on they are those of two placements
+_PHASE_GAP = 0.05  # minimum relative gap between two phases
+_CLEARLY = 3.0  # minimum gap between phases, in interquartile ranges
+_LEAST_PHASE = 0.15  # minimum share of a phase; fewer are outliers
+_LASTING = 0.5  # maximum number of changes of a phase, over that of a random order
+_APART = 1.5  # minimum latency ratio of two placements
 
 _LEAST_SHARE = 0.02
-"""Of all hops that a placement must have; fewer were disturbed by something else."""
+"""Minimum share of transfers of a placement; fewer are disturbances."""
 
 
 def drift(rates: Sequence[float]) -> Drift:
-    """What changed over a series of rates in the order they were measured; ``""``: nothing.
+    """Return the change over a series of rates in order of measurement, or ``""``.
 
-    Two phases: rates around two values, each kept up for a while. Drift: the last third is faster
-    or slower than the first. Noise, single outliers and fewer than twelve rates are neither.
+    Two phases: rates around two values, each for a while. Otherwise the last third is compared with
+    the first. Noise, outliers and series of fewer than twelve rates give ``""``.
     """
     usable = [rate for rate in rates if math.isfinite(rate) and rate > 0]
     if len(usable) < _LEAST_RATES:
@@ -58,9 +58,9 @@ def drift(rates: Sequence[float]) -> Drift:
 def _trend(rates: Sequence[float]) -> Drift:
     third = len(rates) // 3
     before, after = statistics.median(rates[:third]), statistics.median(rates[-third:])
-    # What two thirds may differ by although nothing changed, from the differences of neighbours,
-    # which a slow drift does not widen: the interquartile range of normal noise, or four standard
-    # errors of the difference of two medians, which is more where the thirds are short.
+    # Difference of two thirds by chance, from differences of adjacent rates, which a slow drift
+    # does not widen: the interquartile range of normal noise, or four standard errors of the
+    # difference of two medians if that is more.
     sigma = _SIGMA_PER_STEP * statistics.median(
         abs(one - other) for one, other in itertools.pairwise(rates)
     )
@@ -88,10 +88,7 @@ def _phases(rates: Sequence[float]) -> Drift:
 
 
 def _cut(ordered: Sequence[float]) -> int:
-    """The size of the lower of the two groups whose means differ most for their sizes (Otsu 1979).
-
-    0: all are equal.
-    """
+    """Return the size of the lower of two groups (Otsu 1979); 0 if all values are equal."""
     total, count = math.fsum(ordered), len(ordered)
     below, best, cut = 0.0, 0.0, 0
     for i in range(1, count):
@@ -105,9 +102,9 @@ def _cut(ordered: Sequence[float]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorePlacement:
-    """Seconds of hops (NaN: not known), and bounds of the placement that was met more often.
+    """Core-to-core latencies in seconds (NaN: unknown), and bounds of the more frequent placement.
 
-    Both bounds are None where there was only one placement.
+    Both bounds are None if there was only one placement.
     """
 
     core_to_core_s: tuple[float, ...]
@@ -116,11 +113,11 @@ class CorePlacement:
 
     @property
     def moved(self) -> bool:
-        """Whether the CPUs were near each other at times and apart at others."""
+        """True if the CPUs were close at times and distant at others."""
         return self.low_s is not None or self.high_s is not None
 
     def is_usual(self, core_to_core_latency_s: float) -> bool:
-        """Whether the CPUs were where they mostly were when a hop took so long."""
+        """Return True if a latency belongs to the more frequent placement."""
         if not self.moved:
             return True
         above = self.low_s is None or core_to_core_latency_s > self.low_s
@@ -129,14 +126,14 @@ class CorePlacement:
 
     @property
     def usual_s(self) -> list[float]:
-        """The hops of the placement that was met more often."""
+        """Latencies of the more frequent placement."""
         return [
             each for each in self.core_to_core_s if not math.isnan(each) and self.is_usual(each)
         ]
 
 
 def find_core_placement(core_to_core_s: Sequence[float]) -> CorePlacement:
-    """What hops that were timed over a while say about where the CPUs were."""
+    """Return the CPU placements found in core-to-core latencies."""
     core_to_core_s = tuple(core_to_core_s)
     known = sorted(each for each in core_to_core_s if not math.isnan(each))
     cut = _cut(known)
@@ -150,7 +147,7 @@ def find_core_placement(core_to_core_s: Sequence[float]) -> CorePlacement:
 
 
 def placement_condition(found: CorePlacement) -> str:
-    """That the host moved the CPUs, in words; ``""``: it did not, as far as can be told."""
+    """Return a note if the host moved the CPUs, or ``""``."""
     if not found.moved:
         return ""
     mostly = found.usual_s
@@ -158,19 +155,19 @@ def placement_condition(found: CorePlacement) -> str:
         each for each in found.core_to_core_s if not math.isnan(each) and not found.is_usual(each)
     ]
     share = format_percent(len(mostly) / (len(mostly) + len(otherwise)))
-    where = ["near each other", "apart"]
+    where = ["close", "distant"]
     if found.low_s is not None:
         where.reverse()
     return (
-        f"the host moved its CPUs: {share} of the time they were {where[0]} (a cache line took"
-        f" {format_s(statistics.median(mostly))} from core to core), else {where[1]}"
-        f" ({format_s(statistics.median(otherwise))}); on several threads, sustained rates are"
-        " those of the former, peaks the best of both"
+        f"the host moved its CPUs: {share} of the time they were {where[0]} (core-to-core latency"
+        f" {format_s(statistics.median(mostly))}), else {where[1]}"
+        f" ({format_s(statistics.median(otherwise))}); multi-threaded sustained rates are for the"
+        " former, peaks for the better of both"
     )
 
 
 def core_to_core_overhead(found: CorePlacement) -> Overhead | None:
-    """The hop, where the CPUs mostly were; None: not known."""
+    """Return the core-to-core latency of the more frequent placement; None: unknown."""
     times_s = found.usual_s
     if not times_s:
         return None
@@ -179,8 +176,7 @@ def core_to_core_overhead(found: CorePlacement) -> Overhead | None:
         threads=2,
         time=duration(
             times_s,
-            "5th percentile (fast) and median of bursts in which two threads hand a cache line"
-            " to and fro",
-            f"{len(times_s)} bursts of {2 * CORE_TO_CORE_TURNS} hops",
+            "5th percentile (fast) and median of bursts in which two threads exchange a cache line",
+            f"{len(times_s)} bursts of {2 * CORE_TO_CORE_TURNS} transfers",
         ),
     )

@@ -1,4 +1,4 @@
-"""Bursts: how long and how often they run, the rates they give, and what is kept of them."""
+"""Bursts: their number and duration, rate estimates, provenance, and saved samples."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from roofline.machine.hardware import (
 from roofline.machine.hierarchy.working_sets import WorkingSet
 from roofline.machine.system.host import package_version
 
-_FIGURES = 116  # so many kernels, levels and teams there are on a CPU with AVX-512 and three caches
+_FIGURES = 116  # number of figures on a CPU with AVX-512 and three cache levels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """Seconds of a measurement's parts.
+    """Time budget of a measurement, in seconds.
 
-    ``budget_s`` is for everything but the stretches; of that the curves over size take about
-    ``curve_s`` and torch's ceilings ``library_s`` (0: they are left out). ``second_forms``: every
-    kernel is measured in two forms that must agree. ``stretch_s`` is how long each kernel runs on
-    end after the rounds, for its rate on a warm machine (0: it does not).
+    ``budget_s`` is for everything but the continuous runs, including ``curve_s`` for curves and
+    ``library_s`` for library ceilings (0: none). ``second_forms``: measure two variants of every
+    kernel. ``stretch_s``: continuous run of each kernel after the rounds, for its rate on a warm
+    machine (0: none).
     """
 
     budget_s: float
@@ -53,9 +53,9 @@ class Program:
 
 
 PROGRAMS: dict[Effort, Program] = {
-    # Importing torch alone would take half of the time.
+    # Importing torch would take half of the time.
     "quick": Program(budget_s=2.3, curve_s=0.25, second_forms=False),
-    # The whole command shall take ten seconds; its start and its end are not in the budget.
+    # The whole command takes ten seconds; start and end are not in the budget.
     "default": Program(budget_s=9.0, curve_s=0.7, library_s=2.0),
     "thorough": Program(budget_s=40.0, curve_s=5.0, library_s=10.0, stretch_s=1.0),
 }
@@ -63,7 +63,7 @@ PROGRAMS: dict[Effort, Program] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A rate as far as it is known while the measurement goes on: ``per_s`` flop or byte."""
+    """A preliminary rate, ``per_s`` FLOP or bytes per second."""
 
     what: str
     threads: int
@@ -72,26 +72,26 @@ class Finding:
 
 
 BURST_S = 0.25e-3
-"""Short enough that a burst with a disturbance can be left out, long against the clock's cost."""
+"""Short enough to discard disturbed bursts, long against the clock overhead."""
 
 CALL_LIMIT_S = 0.05
-"""The longest stay in compiled code, which an interrupt has to wait for."""
+"""Longest call of compiled code, which delays an interrupt."""
 
 _LEAST_ROUNDS = 3
 
 
 def repeats_for(run: Callable[[int], float], target_s: float, *, most: int) -> int:
-    """The repeats, `most` at most, that make a burst of `target_s`.
+    """Return the number of repeats, at most `most`, for a burst of `target_s`.
 
-    They are doubled until `run`, which returns the seconds that so many took, takes a quarter of
-    the target; then they are scaled.
+    Repeats are increased until `run`, which returns the seconds they took, reaches a quarter of the
+    target; then they are scaled.
     """
     repeats = 1
     while repeats < most:
         took_s = run(repeats)
         if took_s >= target_s / 4:
             return max(1, min(most, math.floor(repeats * target_s / took_s)))
-        # Far from the target the last timing is mostly overhead, so the step is bounded.
+        # Short timings are mostly overhead, so the step is bounded.
         step = target_s / 2 / took_s if took_s > 0 else 16.0
         repeats = math.ceil(repeats * max(2.0, min(16.0, step)))
     return most
@@ -100,7 +100,7 @@ def repeats_for(run: Callable[[int], float], target_s: float, *, most: int) -> i
 def bursts_per_call(
     budget_s: float, trials: int, burst_s: float, *, rounds: int = 8, least: int = 4
 ) -> int:
-    """Bursts that each of `trials` trials may take per round to fit all rounds into `budget_s`."""
+    """Return the bursts per round of each of `trials` trials that fit into `budget_s`."""
     call_s = min(budget_s / max(1, trials) / rounds, CALL_LIMIT_S)
     return max(least, math.floor(call_s / burst_s))
 
@@ -117,10 +117,10 @@ def interleave(
     clock: Callable[[], float],
     progress: Callable[[float, Trial], None],
 ) -> list[list[Result]]:
-    """Runs all trials once a round, round after round until `deadline`; the results per trial.
+    """Run all trials in rounds until `deadline`; return the results per trial.
 
-    Rounds let drift (clock, neighbours on the host) hit all trials alike. At least three are made,
-    even past the deadline; a round that would end after it is not begun.
+    Rounds expose all trials to drift equally (clock, other guests). At least three rounds run; a
+    round that would end after the deadline is not started.
     """
     results: list[list[Result]] = [[] for _ in trials]
     if not trials:
@@ -141,21 +141,21 @@ def interleave(
 
 
 PEAK_QUANTILE = 0.95
-"""Of the burst rates: high enough for a bound, low enough not to be one lucky burst."""
+"""Quantile of burst rates: high enough for a ceiling, without single outliers."""
 
 FAST_QUANTILE = 0.05
-"""Of the times of what is quoted as a duration."""
+"""Quantile of times for the fast value of a duration."""
 
 BUSY = 0.95
-"""A thread that had its CPU for less of a burst's wall time makes the burst a disturbed one."""
+"""Fraction of the wall time below which a thread was disturbed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """One timed burst of a team: from its first start to its last end, in seconds.
+    """One timed burst of a team, from its first start to its last end, in seconds.
 
-    ``cpu_s`` is the most CPU time that any of the threads took, ``busy`` the smallest fraction of
-    the time from the team's start to its own end that any of them had a CPU.
+    ``cpu_s`` is the largest CPU time of a thread; ``busy`` the smallest fraction of time on a CPU,
+    from the team's start to the thread's end.
     """
 
     wall_s: float
@@ -164,7 +164,7 @@ class Burst:
 
     @property
     def is_clean(self) -> bool:
-        """Whether every thread had its CPU for long enough that the time is the kernel's own."""
+        """True if every thread had its CPU."""
         return self.busy >= BUSY
 
 
@@ -172,8 +172,8 @@ class Burst:
 class Estimate:
     """Work per second over many bursts; ``spread`` is interquartile range over median.
 
-    ``disturbed`` of ``bursts`` bursts lost the CPU to others and are left out, unless there are no
-    others: then ``only_disturbed`` is True and the rates are too low.
+    ``disturbed`` of ``bursts`` bursts are discarded. If all were disturbed, ``only_disturbed`` is
+    True and the rates are too low.
     """
 
     peak: float
@@ -190,11 +190,13 @@ class Estimate:
 
 
 def estimate(work: float, bursts: Sequence[Burst]) -> Estimate:
-    """The rates of bursts of `work` (flop or byte, all threads together)."""
+    """Return the rates of bursts of `work` (FLOP or bytes of all threads)."""
     clean = [burst for burst in bursts if burst.is_clean]
     times_s = tuple(burst.wall_s for burst in clean or bursts)
     if not times_s or min(times_s) <= 0:
-        raise MeasurementError(f"no usable timing among {len(bursts)} bursts; measure again")
+        raise MeasurementError(
+            f"no usable timing in {len(bursts)} bursts; stop other processes and measure again"
+        )
     sample = Sample(times_s=times_s)
     sustained = work / sample.median_s
     return Estimate(
@@ -208,7 +210,7 @@ def estimate(work: float, bursts: Sequence[Burst]) -> Estimate:
 
 
 def method(bursts: str) -> str:
-    """Statistics of interleaved bursts, such as ``"0.25 ms bursts"``, in words."""
+    """Return the statistics of interleaved bursts, such as ``"0.25 ms bursts"``, as text."""
     return (
         f"{PEAK_QUANTILE * 100:.0f}th percentile (peak) and median (sustained) of interleaved"
         f" {bursts}"
@@ -216,9 +218,9 @@ def method(bursts: str) -> str:
 
 
 def team_bursts(readings: Sequence[Sequence[Sequence[int]]]) -> list[Burst]:
-    """The bursts of a team from each thread's wall start, wall end, CPU start and CPU end in ns.
+    """Return bursts from each thread's wall start, wall end, CPU start and CPU end in ns.
 
-    Only bursts count that all threads finished.
+    Only bursts finished by all threads count.
     """
     bursts: list[Burst] = []
     for rows in zip(*readings, strict=False):
@@ -230,7 +232,7 @@ def team_bursts(readings: Sequence[Sequence[Sequence[int]]]) -> list[Burst]:
 
 
 def provenance(reference: str, note: str = "") -> Provenance:
-    """Where a number measured now and here comes from."""
+    """Return the provenance of a figure measured now."""
     return Provenance(
         source="measured",
         reference=reference,
@@ -241,7 +243,7 @@ def provenance(reference: str, note: str = "") -> Provenance:
 
 
 def duration(times_s: Sequence[float], reference: str, note: str) -> Duration:
-    """The 5th percentile (fast) and the median of seconds measured here."""
+    """Return the 5th percentile (fast) and the median of measured seconds."""
     sample = Sample(times_s=tuple(times_s))
     return Duration(
         fast_s=quantile(sample.times_s, FAST_QUANTILE),
@@ -251,8 +253,7 @@ def duration(times_s: Sequence[float], reference: str, note: str) -> Duration:
     )
 
 
-# A profile keeps two quantiles and a spread; who doubts them, or wants another estimator, finds
-# here what they were made of.
+# A profile keeps two quantiles and a spread; the samples allow other estimators.
 
 Quantity = Literal["flop", "byte", "load", "cycle", "call"]
 
@@ -261,12 +262,12 @@ _WHOLE_NS = 1e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """The bursts of one trial in the order they were timed.
+    """Bursts of one trial in order.
 
-    Each did ``work`` of ``quantity``, all threads together. A burst's ``cpu_s`` and ``busy`` are
-    NaN where only its rate was kept. ``core_to_core_s`` is the core-to-core latency just before
-    each (NaN: unknown). Sustained rates come from bursts whose latency is above the first and at
-    most the second of ``usual_range_s`` (None: no bound).
+    Each did ``work`` of ``quantity`` on all threads. ``cpu_s`` and ``busy`` of a burst are NaN if
+    only its rate was kept. ``core_to_core_s`` is the core-to-core latency before each burst (NaN:
+    unknown). Sustained rates come from bursts with a latency above the first and at most the second
+    of ``usual_range_s`` (None: no bound).
     """
 
     label: str
@@ -278,12 +279,12 @@ class Series:
 
 
 def samples_file(profile: Path) -> Path:
-    """Where the samples of the profile in that file are: ``host.samples.json`` of ``host.toml``."""
+    """Return the samples file of a profile: ``host.samples.json`` of ``host.toml``."""
     return profile.with_suffix(".samples.json")
 
 
 def samples_text(series: Sequence[Series], *, name: str) -> str:
-    """The samples of the profile called `name`, as JSON."""
+    """Return the samples of the profile `name`, as JSON."""
     what = {"schema_version": 1, "kind": "samples of a hardware profile", "profile": name}
     data = {**what, "series": [_series_data(each) for each in series]}
     return json.dumps(data, separators=(",", ":"))
@@ -296,7 +297,7 @@ def _series_data(series: Series) -> dict[str, Any]:
         "work": series.work,
         "wall_ns": [_ns(burst.wall_s) for burst in series.bursts],
         "cpu_ns": [_ns(burst.cpu_s) for burst in series.bursts],
-        # To three digits, down, so that what is below a limit stays below it.
+        # Rounded down to three digits, to stay below limits.
         "busy": [
             None if math.isnan(burst.busy) else math.floor(burst.busy * 1e3) / 1e3
             for burst in series.bursts
@@ -309,7 +310,7 @@ def _series_data(series: Series) -> dict[str, Any]:
 
 
 def _ns(seconds: float) -> float | None:
-    """Nanoseconds to six digits, and whole ones beyond: clocks tell no more. NaN: not known."""
+    """Return nanoseconds to six digits, or whole ones above 1 ms; None for NaN."""
     if math.isnan(seconds):
         return None
     ns = seconds * 1e9
@@ -319,9 +320,9 @@ def _ns(seconds: float) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What our own kernels found, or the library: a part of a profile, and the bursts behind it.
+    """Figures measured with own kernels or the library, and their bursts.
 
-    ``bandwidth`` is the library's, by memory level; ``sets`` are the working sets of the levels.
+    ``bandwidth`` is the library's, by memory level; ``sets`` are the working sets.
     """
 
     compute: tuple[ComputeCeiling, ...] = ()

@@ -1,4 +1,4 @@
-"""Measurement with kernels of our own: ceilings, memory levels and costs of page faults."""
+"""Measurement with own kernels: ceilings, memory levels and page-fault costs."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ from roofline.machine.system.host import theoretical_memory
 from roofline.machine.system.host_state import HostState
 from roofline.machine.theory.microarchitectures import identify_core
 
-_STREAMS = 3  # arrays that a stream kernel goes over at most
+_STREAMS = 3  # arrays of a stream kernel, at most
 
 _LINKS_SHARE = 0.2
-"""Of the time that is left, for the ways between nodes; on a single node none is taken."""
+"""Share of the remaining time for links between nodes; unused on a single node."""
 
-_APART = 0.03  # a measured clock further than this from what the system reports is worth a line
+_APART = 0.03  # reported difference between measured and reported clock
 
 
 def measure_kernels(
@@ -80,10 +80,10 @@ def measure_kernels(
     found: Callable[[Finding], None],
     before_timing: Callable[[], object],
 ) -> Findings:
-    """Compiles all kernels that this host can run, and measures their ceilings.
+    """Compile all kernels that this host can run, and measure their ceilings.
 
     ``teams`` are numbers of threads, the largest last. Rounds end at ``deadline`` by ``clock``;
-    ``before_timing`` is called when all is compiled, before the first kernel is timed.
+    ``before_timing`` is called after compilation.
     """
 
     def say(what: str) -> None:
@@ -213,7 +213,7 @@ def measure_kernels(
 
 
 def _plain_kernels(architecture: str, conditions: list[str]) -> dict[str, CompiledKernel]:
-    """The kernels that need nothing of a CPU but its architecture, by their labels."""
+    """Return the kernels that need no instruction set, by label."""
     compiled: dict[str, CompiledKernel] = {}
     if architecture in ("x86_64", "aarch64"):
         for make in (
@@ -225,12 +225,12 @@ def _plain_kernels(architecture: str, conditions: list[str]) -> dict[str, Compil
             try:
                 compiled[kernel.label] = compiler.compile_kernel(kernel)
             except MeasurementError as error:
-                conditions.append(f"left out: {error}")
+                conditions.append(f"not measured: {error}")
     return compiled
 
 
 def _memory(workers: PinnedThreads, sets: Sequence[WorkingSet]) -> list[Array]:
-    """A buffer for each worker, with room for the largest working set that it takes part in."""
+    """Return an initialized buffer for each worker, for its largest working set."""
     largest = (
         max((each.bytes_per_thread for each in sets if worker < each.threads), default=0)
         for worker in range(workers.threads)
@@ -243,9 +243,9 @@ def _memory(workers: PinnedThreads, sets: Sequence[WorkingSet]) -> list[Array]:
 def memory_capacity(
     host_state: HostState, *, caches_bytes: int
 ) -> tuple[int | None, Provenance | None]:
-    """The size of memory within the limit of the container.
+    """Return the memory size within the container's limit, with its provenance.
 
-    Unknown where not told, and where the limit is below the largest cache, of `caches_bytes`.
+    None if unknown, or if the limit is below the largest cache.
     """
     known = {
         "reported by the operating system": host_state.memory_bytes,
@@ -270,29 +270,27 @@ def measured_clock(rate: Estimate) -> Clock:
 
 
 def clock_conditions(clock: Clock, reported_hz: float | None) -> list[str]:
-    """A line where the measured clock is not the highest that the system reports (None: none)."""
+    """Return a note if the measured clock differs from the reported maximum."""
     if reported_hz is None or abs(clock.peak_hz / reported_hz - 1) <= _APART:
         return []
     way = "above" if clock.peak_hz > reported_hz else "below"
     return [
         f"clock: measured {format_si(clock.peak_hz, 'Hz')} is"
-        f" {ceilings.percent(abs(clock.peak_hz / reported_hz - 1))} {way} the"
-        f" {format_si(reported_hz, 'Hz')} that the operating system reports as the highest;"
-        " theoretical rates take the measured one"
+        f" {ceilings.percent(abs(clock.peak_hz / reported_hz - 1))} {way} the reported maximum of"
+        f" {format_si(reported_hz, 'Hz')}; theoretical peaks use the measured clock"
     ]
 
 
-# A region is mapped, written by all threads and unmapped, then written again where it is mapped
-# already; the difference, by page, is what one page fault adds to a pass that gets its memory
-# fresh.
+# A region is mapped, written by all threads, written again, and unmapped. The difference per page
+# is the cost of a page fault in a pass with fresh memory.
 
 _ROUNDS = 15
 _MOST_WRONG = 0.1
-"""Share by which faults may differ from the pages of a region; else pages are of another size."""
+"""Tolerance between faults and pages of a region; otherwise pages have another size."""
 
 
 class _Pages(NamedTuple):
-    """A kind of pages; ``advice`` is the constant of `mmap` that asks the system for them."""
+    """A page size; ``advice`` is the `mmap` constant that requests it."""
 
     name: str
     page_bytes: int
@@ -300,8 +298,8 @@ class _Pages(NamedTuple):
     region_bytes: int
 
 
-# A region of small pages is as large as a tensor of a model: threads that write a part each share
-# the tables of its pages, and two of them are hardly faster than one. In 16 MiB they are.
+# A region of small pages has the size of a tensor: its threads share page tables, and two are
+# hardly faster than one, unlike in 16 MiB.
 _KINDS = (
     _Pages(PAGE_FAULT, mmap.PAGESIZE, "MADV_NOHUGEPAGE", 2 * 2**20),
     _Pages(HUGE_PAGE_FAULT, HUGE_BYTE, "MADV_HUGEPAGE", 8 * HUGE_BYTE),
@@ -311,18 +309,18 @@ _KINDS = (
 def page_fault_overheads(
     workers: PinnedThreads, teams: Sequence[int], clock: Callable[[], float]
 ) -> tuple[Overhead, ...]:
-    """Seconds that a page fault adds, for each kind of page that the system has, by team."""
+    """Measure the cost of a page fault in seconds, by page size and team."""
     found: list[Overhead] = []
     for kind in _KINDS:
         for threads in teams:
             rounds = [_fault_s(workers, threads, kind, clock) for _ in range(_ROUNDS)]
-            # Writing what is mapped already takes longer where another process gets the core.
+            # Negative if another process disturbed the second write.
             times_s = [each for each in rounds if each is not None and each > 0]
             if len(times_s) > _ROUNDS // 2:
                 time = duration(
                     times_s,
                     "5th percentile (fast) and median of mapping, writing and unmapping"
-                    f" {format_bytes(kind.region_bytes)}, less writing what is mapped already",
+                    f" {format_bytes(kind.region_bytes)}, minus writing mapped memory",
                     f"pages of {format_bytes(kind.page_bytes)}, cleared by the system;"
                     f" {len(times_s)} rounds",
                 )
@@ -333,13 +331,13 @@ def page_fault_overheads(
 def _fault_s(
     workers: PinnedThreads, threads: int, kind: _Pages, clock: Callable[[], float]
 ) -> float | None:
-    """Seconds by page; None: the system has no such pages, or does not count faults."""
+    """Return the seconds per page; None if unsupported or faults are not counted."""
     advice = getattr(mmap, kind.advice, None)
     if advice is None:
         return None
     begin_s = clock()
     try:
-        # Room to begin at a huge page.
+        # Extra space for alignment to a huge page.
         region = mmap.mmap(
             -1, kind.region_bytes + HUGE_BYTE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         )

@@ -1,4 +1,4 @@
-"""Pinned threads that measure together, one per core, and the memory that they measure on."""
+"""Pinned threads that measure together, one per core, and their memory."""
 
 from __future__ import annotations
 
@@ -31,29 +31,28 @@ _MAPPING = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) ", re.MULTILINE)
 
 
 def allocate(byte: int) -> Array:
-    """`byte` bytes of private anonymous memory at an address that is a multiple of 2 MiB.
+    """Return `byte` bytes of private anonymous memory, aligned to 2 MiB and not yet written.
 
-    It is not written yet: a page that never was reads from a shared zero page at cache speed, so
-    `fill` it, on the thread that will use it, before timing anything. Shared maps, Python's
-    default, get no huge pages.
+    Unwritten pages read from a shared zero page at cache speed, so `fill` them on the thread that
+    uses them before timing. Shared maps, Python's default, get no huge pages.
     """
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     try:
         memory = mmap.mmap(-1, byte + HUGE_BYTE, flags=flags)
     except (OSError, MemoryError) as error:
         raise MeasurementError(
-            f"the system does not give {format_capacity(byte)} of memory ({error}); raise"
-            " `ulimit -v` or free some memory"
+            f"cannot allocate {format_capacity(byte)} of memory ({error}); raise `ulimit -v` or"
+            " free memory"
         ) from None
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        # A kernel without huge pages refuses; the measurement holds with small ones.
+        # Without huge pages, measure with small ones.
         with contextlib.suppress(OSError):
             memory.madvise(mmap.MADV_HUGEPAGE)
     return _aligned(np.frombuffer(memory, dtype=np.uint8), byte, HUGE_BYTE)
 
 
 def aligned(byte: int, boundary: int) -> Array:
-    """`byte` bytes of zeros at an address that is a multiple of `boundary`."""
+    """Return `byte` zero bytes, aligned to `boundary`."""
     return _aligned(np.zeros(byte + boundary, dtype=np.uint8), byte, boundary)
 
 
@@ -63,7 +62,7 @@ def _aligned(whole: Array, byte: int, boundary: int) -> Array:
 
 
 def fill(array: Array, stopped: Callable[[], bool]) -> None:
-    """Writes normal float32 noise to `array`, piece by piece; ends early once `stopped` says so."""
+    """Write normal float32 noise to `array`, in pieces, until `stopped`."""
     noise = np.random.default_rng(0).standard_normal(1 << 18, dtype=np.float32).view(np.uint8)
     for start in range(0, array.size, noise.size):
         if stopped():
@@ -73,9 +72,9 @@ def fill(array: Array, stopped: Callable[[], bool]) -> None:
 
 
 def huge_page_bytes(memory: Sequence[Array], root: Path = Path("/")) -> int | None:
-    """Bytes of these buffers in huge pages; None where the system does not say.
+    """Return the bytes of these buffers in huge pages; None: unknown.
 
-    Neighbors in one mapping share its count, of which a buffer has at most its own size.
+    Buffers in one mapping share its count, each limited by its size.
     """
     buffers = [(each.ctypes.data, each.ctypes.data + each.nbytes) for each in memory]
     total = None
@@ -94,17 +93,16 @@ def huge_page_bytes(memory: Sequence[Array], root: Path = Path("/")) -> int | No
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the streams of a kernel lie in a buffer, in bytes from its start."""
+    """Offsets of the streams of a kernel in a buffer, in bytes."""
 
     starts: tuple[int, ...]
     length: int
 
 
 def lay_out(total_bytes: int, streams: int, block_bytes: int) -> Layout:
-    """`streams` equally long streams, together as near to `total_bytes` as whole blocks allow.
+    """Return the layout of `streams` equal streams of about `total_bytes`, in whole blocks.
 
-    Their starts differ modulo 4 KiB: a load from an address that equals that of a store before it
-    in the low 12 bits waits for that store.
+    Starts differ modulo 4 KiB: a load waits for an earlier store with the same low 12 address bits.
     """
     length = total_bytes // streams // block_bytes * block_bytes
     skew = _PAGE_BYTE // streams // _CACHE_LINE_BYTE * _CACHE_LINE_BYTE % _PAGE_BYTE
@@ -113,7 +111,7 @@ def lay_out(total_bytes: int, streams: int, block_bytes: int) -> Layout:
 
 
 def extent_bytes(total_bytes: int, streams: int) -> int:
-    """Bytes of a buffer in which any layout of `total_bytes` in `streams` streams fits."""
+    """Return the buffer size for any layout of `total_bytes` in `streams` streams."""
     return total_bytes + 2 * streams * _PAGE_BYTE
 
 
@@ -121,11 +119,10 @@ T = TypeVar("T")
 
 
 class PinnedThreads:
-    """A context manager with `threads` worker threads; worker i is pinned to ``cpus[i]``.
+    """Context manager with `threads` worker threads; worker i is pinned to ``cpus[i]``.
 
-    The caller's thread only waits, so its own affinity never changes. Leaving the context, also by
-    an interrupt, raises the stop flag that running kernels look at and joins all threads.
-    ``refused`` are the CPUs that the system did not let a worker have.
+    The calling thread only waits and keeps its affinity. Leaving the context, also by an interrupt,
+    stops running kernels and joins all threads. ``refused`` are CPUs that could not be used.
     """
 
     def __init__(self, threads: int, cpus: tuple[int, ...] = ()) -> None:
@@ -133,7 +130,7 @@ class PinnedThreads:
         self.refused: tuple[int, ...] = ()
         self._cpus = cpus
         self._team = aligned(TEAM_BYTE, _CACHE_LINE_BYTE).view(np.int64)
-        # Executors take about twice as long to hand a task on, which curves would feel.
+        # Executors take twice as long to start a task, which affects curves.
         self._inboxes = [SimpleQueue[Callable[[], Any] | None]() for _ in range(threads)]
         self._outboxes = [SimpleQueue[tuple[Any, BaseException | None]]() for _ in range(threads)]
         self._workers = [
@@ -143,19 +140,19 @@ class PinnedThreads:
 
     @property
     def pinned(self) -> bool:
-        """Whether every worker was given a CPU of its own (not possible on macOS)."""
+        """True if every worker is pinned (impossible on macOS)."""
         return self._can_pin and not self.refused
 
     @property
     def pinning(self) -> str:
-        """Why workers are not where they should be, in words; ``""`` if they are."""
+        """Reason why workers are not pinned, or ``""``."""
         if not self._can_pin:
-            return "threads could not be pinned to cores: the system moves them as it likes"
+            return "threads not pinned to cores: not supported by the system"
         if self.refused:
             cpus = ", ".join(map(str, self.refused))
             return (
-                f"threads could not be pinned to CPU {cpus}: not permitted, or offline by now;"
-                " they may have shared a core"
+                f"threads not pinned to CPU {cpus}: not permitted, or offline; they may have shared"
+                " a core"
             )
         return ""
 
@@ -165,7 +162,7 @@ class PinnedThreads:
 
     @property
     def team_address(self) -> int:
-        """Address of the barrier and stop flag that the harness of every worker shares."""
+        """Address of the shared barrier and stop flag."""
         return self._team.ctypes.data
 
     @property
@@ -182,10 +179,9 @@ class PinnedThreads:
                     worker.start()
                 except (RuntimeError, MemoryError) as error:
                     raise MeasurementError(
-                        f"the system refused thread {number} of {self.threads}"
-                        f" ({error_text(error)}); raise the limit on processes"
-                        " (`ulimit -u`, or the container's), or"
-                        f" measure with fewer {argument('threads')}"
+                        f"cannot start thread {number} of {self.threads} ({error_text(error)});"
+                        " raise the limit on processes (`ulimit -u`, or the container's), or use"
+                        f" fewer {argument('threads')}"
                     ) from error
             pinned = self.each(self._pin)
             self.refused = tuple(self._cpus[i] for i, done in enumerate(pinned) if not done)
@@ -203,9 +199,9 @@ class PinnedThreads:
                 worker.join()
 
     def each(self, task: Callable[[int], T], workers: int | None = None) -> list[T]:
-        """Runs ``task(i)`` on the first `workers` workers at once; their results in order.
+        """Run ``task(i)`` on the first `workers` workers in parallel; return the results in order.
 
-        If one raises, the others are stopped and waited for, and the first error is raised.
+        If one raises, the others are stopped, and the first error is raised.
         """
         count = workers or self.threads
         self._team[:] = 0
@@ -222,19 +218,19 @@ class PinnedThreads:
             try:
                 outcome = task(), None
             except BaseException as error:
-                # A worker that fails leaves its team waiting at the barrier: release them.
+                # Release the team waiting at the barrier.
                 self.stop()
                 outcome = None, error
             self._outboxes[index].put(outcome)
 
     def _pin(self, index: int) -> bool:
-        """Whether the calling worker now runs on its CPU alone; True where it cannot be asked."""
+        """Pin the calling worker; return True if it succeeded or cannot be verified."""
         if not self._can_pin:
             return True
         wanted = {self._cpus[index]}
         try:
             os.sched_setaffinity(0, wanted)
-            # Some sandboxes take the call and do nothing.
+            # Some sandboxes ignore the call.
             return os.sched_getaffinity(0) == wanted
         except OSError:
             return False

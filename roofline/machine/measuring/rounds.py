@@ -1,7 +1,4 @@
-"""Candidates to figures: rounds over all trials, then, if there is time, a stretch of each.
-
-The same for CPU and GPU, whose trials differ: what runs a burst of one is handed in.
-"""
+"""Interleaved rounds over all trials, then optional continuous runs; the same for CPU and GPU."""
 
 from __future__ import annotations
 
@@ -33,15 +30,15 @@ from roofline.machine.measuring.estimation import (
 )
 
 _HEAT = 0.03
-"""Fraction by which a kernel on end may be slower than in rounds before it is worth a line."""
+"""Slowdown of continuous runs above which it is reported."""
 
 
 class RoundsTrial(Protocol):
-    """A trial for rounds, whose bursts have their length already.
+    """A trial for rounds, with calibrated bursts.
 
-    ``label`` names it in progress, conditions and samples, ``name`` in findings, without its
-    threads. ``work_per_burst`` is of all threads together; ``most_bursts`` are those of one call
-    (None: any number).
+    ``label`` is used in progress, conditions and samples, ``name`` (without threads) in findings.
+    ``work_per_burst`` is of all threads; ``most_bursts`` limits the bursts of a call (None: no
+    limit).
     """
 
     @property
@@ -65,10 +62,10 @@ T = TypeVar("T", bound=RoundsTrial)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate(Generic[T]):
-    """A figure to be measured: one trial for each form of its kernel; the fastest will count.
+    """A figure to be measured, with one trial for each kernel variant; the fastest counts.
 
-    ``kind`` is alike for candidates that differ only in their team: one's calibration does for all.
-    ``reservation`` says what speaks against the figure from the start.
+    ``kind`` is equal for candidates that differ only in threads, so that they share a calibration.
+    ``reservation`` is an initial doubt.
     """
 
     trials: tuple[T, ...]
@@ -78,11 +75,9 @@ class Candidate(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelRate(Generic[T]):
-    """The faster form of a kernel: ``trial`` ran that, ``rate`` is its rate, with the peak of all
-    forms.
+    """The faster variant of a kernel and its rate, with the peak of all variants.
 
-    ``other`` is the rate of the other form (None: there was none); ``moved`` is whether the host
-    moved the CPUs that it ran on, near each other and apart.
+    ``other`` is the rate of the other variant (None: none); ``moved``: the host moved its CPUs.
     """
 
     trial: T
@@ -95,7 +90,7 @@ class KernelRate(Generic[T]):
 def fastest_form(
     forms: Sequence[tuple[T, Estimate]], reservation: str = "", *, moved: bool = False
 ) -> KernelRate[T]:
-    """The form of one kernel that sustains more, with the highest peak of all of them."""
+    """Return the variant with the highest sustained rate, with the peak of all variants."""
     (trial, rate), *others = sorted(forms, key=lambda form: -form[1].sustained)
     rate = dataclasses.replace(rate, peak=max(each.peak for _, each in forms))
     other = others[0][1] if others else None
@@ -104,10 +99,10 @@ def fastest_form(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds(Generic[T]):
-    """Result of the rounds: a figure a candidate, the bursts, and conditions in words.
+    """Result of the rounds: a figure per candidate, the bursts, and conditions.
 
-    A trial that never finished a burst has no series. ``settled`` are the bursts of each trial
-    while the CPUs were where they mostly were.
+    Trials without a finished burst have no series. ``settled`` are the bursts of each trial in the
+    more frequent CPU placement.
     """
 
     reached: tuple[KernelRate[T], ...]
@@ -119,7 +114,7 @@ class Rounds(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """The bursts of one stay in a kernel, and how long a hop took just before; None: no matter."""
+    """Bursts of one call, and the core-to-core latency just before; None: not needed."""
 
     bursts: Sequence[Burst]
     core_to_core_s: float | None
@@ -127,10 +122,10 @@ class _Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runner(Generic[T]):
-    """How trials are run: ``run`` makes so many bursts of one.
+    """Execution of trials: ``run`` makes a number of bursts.
 
-    ``hop`` times the core-to-core latency (None: one thread, or no CPU). ``rounds`` shall fit into
-    the time, each with at least ``least_bursts`` of a trial.
+    ``core_to_core`` measures the core-to-core latency (None: one thread, or a GPU). The time is
+    divided into ``rounds``, each with at least ``least_bursts`` of a trial.
     """
 
     run: Callable[[T, int], Sequence[Burst]]
@@ -144,8 +139,8 @@ class Runner(Generic[T]):
     def bursts(self, trial: T, wanted: int) -> Sequence[Burst]:
         return self.run(trial, min(wanted, trial.most_bursts or wanted))
 
-    def tell(self, trial: T, bursts: Sequence[Burst]) -> None:
-        """Tells the rate of bursts; that of the clock is none."""
+    def report_rate(self, trial: T, bursts: Sequence[Burst]) -> None:
+        """Report the rate of bursts, except that of the clock."""
         if bursts and trial.quantity != "cycle":
             rate = estimate(trial.work_per_burst, bursts)
             self.found(
@@ -161,9 +156,9 @@ class Runner(Generic[T]):
 def run_rounds(
     candidates: Sequence[Candidate[T]], runner: Runner[T], *, deadline: float
 ) -> Rounds[T]:
-    """Runs all trials of all candidates in turn until `deadline` by the runner's clock.
+    """Run all trials of all candidates, interleaved, until `deadline` by the runner's clock.
 
-    A hop is timed before all that moves data on several threads, to tell where their CPUs are.
+    The core-to-core latency is measured before each multi-threaded memory trial.
     """
     trials = [trial for candidate in candidates for trial in candidate.trials]
     budget_s = deadline - runner.clock()
@@ -177,7 +172,7 @@ def run_rounds(
             budget_s, len(trials), trial.burst_s, rounds=runner.rounds, least=runner.least_bursts
         )
         bursts = runner.bursts(trial, wanted)
-        runner.tell(trial, bursts)
+        runner.report_rate(trial, bursts)
         return [_Call(bursts, core_to_core_s)]
 
     calls = interleave(
@@ -228,7 +223,7 @@ def run_rounds(
         settled=tuple((trial, _settled(of, where)) for trial, of in by_trial),
         overheads=(overhead,) if overhead else (),
         conditions=(
-            *([f"left out: no burst was finished of {', '.join(missing)}"] if missing else []),
+            *([f"not measured, no finished burst: {', '.join(missing)}"] if missing else []),
             *([placement_condition(where)] if where.moved else []),
         ),
     )
@@ -245,7 +240,7 @@ def _settled(calls: Sequence[_Call], where: CorePlacement) -> list[Burst]:
 
 
 def _rate(trial: RoundsTrial, calls: Sequence[_Call], where: CorePlacement) -> Estimate:
-    """Sustained where the CPUs mostly were, and the peak wherever they were."""
+    """Return the sustained rate of the usual placement, and the peak of all placements."""
     every, settled = _bursts(calls), _settled(calls, where)
     rate = estimate(trial.work_per_burst, every)
     if not settled or len(settled) == len(every):
@@ -259,16 +254,16 @@ def _rate(trial: RoundsTrial, calls: Sequence[_Call], where: CorePlacement) -> E
 def run_stretches(
     reached: Sequence[KernelRate[T]], runner: Runner[T], *, stretch_s: float
 ) -> Rounds[T]:
-    """Runs each kernel on end for `stretch_s`: its sustained rate once the machine is warm.
+    """Run each kernel continuously for `stretch_s`, for its sustained rate on a warm machine.
 
-    The peak is the higher of both ways to run it.
+    The peak is that of rounds and continuous run.
     """
     warm: list[KernelRate[T]] = []
     series: list[Series] = []
     slower: list[str] = []
     for number, each in enumerate(reached):
         trial, cold = each.trial, each.rate
-        label = f"{trial.label}, on end"
+        label = f"{trial.label}, continuous"
         runner.report(number / len(reached), label)
         bursts: list[Burst] = []
         begin = runner.clock()
@@ -277,7 +272,7 @@ def run_stretches(
         if not bursts:
             warm.append(each)
             continue
-        runner.tell(trial, bursts)
+        runner.report_rate(trial, bursts)
         work = trial.work_per_burst
         rate = estimate(work, bursts)
         series.append(Series(label=label, quantity=trial.quantity, work=work, bursts=tuple(bursts)))
@@ -291,19 +286,19 @@ def run_stretches(
             disturbed=cold.disturbed + rate.disturbed,
         )
         warm.append(dataclasses.replace(each, rate=together))
-    heat = f"heat: slower on end for {stretch_s:g} s than in rounds: {'; '.join(slower)}"
+    heat = f"heat: slower in continuous runs of {stretch_s:g} s: {'; '.join(slower)}"
     return Rounds(reached=tuple(warm), series=tuple(series), conditions=(heat,) if slower else ())
 
 
 _DRIFTS = {
-    "two phases": "kernels that ran faster and slower for a while each",
-    "slowed down": "kernels that ran slower towards the end (heat, a falling clock, neighbours)",
-    "sped up": "kernels that ran faster towards the end (a rising clock, neighbours that left)",
+    "two phases": "kernels with two phases of different speed",
+    "slowed down": "kernels that slowed down (heat, lower clock, other guests)",
+    "sped up": "kernels that sped up (higher clock, fewer other guests)",
 }
 
 
 def drift_conditions(settled: Iterable[tuple[str, float, Sequence[Burst]]]) -> list[str]:
-    """What changed while it was measured; of each trial its place, work of a burst, and bursts."""
+    """Return notes on drift; input: place, work per burst, and bursts of each trial."""
     about: dict[str, dict[str, int]] = {}
     totals: dict[str, int] = {}
     for place, work, bursts in settled:

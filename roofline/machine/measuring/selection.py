@@ -1,4 +1,4 @@
-"""Candidates of a measurement: kernels tried in a child process, in every form and level."""
+"""Candidates of a measurement: kernels tested in a child process, by variant and level."""
 
 from __future__ import annotations
 
@@ -24,17 +24,15 @@ from roofline.machine.measuring.trials import (
     stream_trial,
 )
 
-# What the operating system lists as instruction sets need not be what the CPU runs: emulators show
-# the host's list, and a hypervisor may mask what it does not list. An illegal instruction ends the
-# process that meets it, so a child meets it first.
+# Listed instruction sets may not run: emulators show the host's list, and hypervisors mask some. An
+# illegal instruction ends the process, so kernels are first run in a child.
 
 
 def failures(attempts: Sequence[Callable[[], object]]) -> dict[int, str]:
-    """Why attempts fail that end their process, by their number; those that work are not in it.
+    """Return the failures of attempts that end their process, by index.
 
-    Each is made in order in a forked child; after one that killed the child, another child goes on
-    with the next. Where processes cannot be forked, and where a child fails without dying of it (no
-    memory, no files), attempts are held to work: that says nothing of the instructions.
+    Attempts run in order in a forked child; after a crash, a new child continues with the next.
+    Without fork, or if a child fails without a crash (memory, files), attempts count as successful.
     """
     found: dict[int, str] = {}
     first = 0
@@ -48,20 +46,20 @@ def failures(attempts: Sequence[Callable[[], object]]) -> dict[int, str]:
         if os.WIFSIGNALED(status):
             number = signal.Signals(os.WTERMSIG(status))
             found[first + done] = (
-                "the CPU or the operating system refuses its instructions"
+                "instructions not supported by CPU or operating system"
                 if number == signal.SIGILL
-                else f"running it ends in {number.name}"
+                else f"ended by {number.name}"
             )
         first += done + 1
     return found
 
 
 def _child(attempts: Sequence[Callable[[], object]], first: int) -> tuple[int, int] | None:
-    """How many attempts from `first` on a child got through, and its status; None: no child."""
+    """Return the number of successful attempts of a child, and its status; None: no child."""
     if not hasattr(os, "fork"):
         return None
     try:
-        # Here, as the child may have no file left to import it from.
+        # Imported here: the child may have no free file descriptor.
         import resource
 
         reader, writer = os.pipe()
@@ -69,7 +67,7 @@ def _child(attempts: Sequence[Callable[[], object]], first: int) -> tuple[int, i
         return None
     try:
         with warnings.catch_warnings():
-            # Newer Pythons warn of forks beside other threads; this child only runs machine code.
+            # Python 3.12 warns about forks with threads; this child only runs machine code.
             warnings.simplefilter("ignore", DeprecationWarning)
             child = os.fork()
     except OSError:
@@ -96,7 +94,7 @@ def _child(attempts: Sequence[Callable[[], object]], first: int) -> tuple[int, i
 def _probe(
     attempts: Sequence[Callable[[], object]], writer: int, leave_no_core: Callable[[], None]
 ) -> None:
-    """Makes the attempts and leaves without a trace: no handlers, no output, no core file."""
+    """Run the attempts and exit silently: no handlers, output or core file."""
     try:
         leave_no_core()
         for number in (signal.SIGILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE):
@@ -110,7 +108,7 @@ def _probe(
 
 
 Forms = tuple[CompiledKernel, ...]
-"""One kernel in the forms that could be compiled: at least the first, and perhaps its second."""
+"""Compiled variants of one kernel: the first, and possibly the second."""
 
 
 def compile_forms(
@@ -118,7 +116,7 @@ def compile_forms(
     second_forms: bool,
     report: Callable[[str], None],
 ) -> tuple[list[Forms], list[str]]:
-    """The kernels compiled, and a line for each that could not be, or cannot run here."""
+    """Return the compiled kernels, and a note on each that failed."""
     compiled: list[Forms] = []
     conditions: list[str] = []
     for kernel in kernels:
@@ -128,18 +126,18 @@ def compile_forms(
             try:
                 forms.append(compiler.compile_kernel(form))
             except MeasurementError as error:
-                conditions.append(f"left out: {error}")
+                conditions.append(f"not measured: {error}")
                 break
         if forms:
             compiled.append(tuple(forms))
-    report("trying what was compiled")
+    report("testing compiled kernels")
     flat = [(i, form) for i, forms in enumerate(compiled) for form in forms]
     failed = {
         flat[number][0]: reason
         for number, reason in failures([_attempt(form) for _, form in flat]).items()
     }
     conditions += [
-        f"left out: kernel '{compiled[i][0].kernel.label}': {reason}"
+        f"not measured: kernel '{compiled[i][0].kernel.label}': {reason}"
         for i, reason in failed.items()
     ]
     return [forms for i, forms in enumerate(compiled) if i not in failed], conditions
@@ -172,7 +170,7 @@ def stream_candidates(
     memory: list[Array],
     reservations: dict[str, str],
 ) -> list[Candidate[Trial]]:
-    """Every stream kernel at every working set; `reservations` are by the name of its level."""
+    """Return every stream kernel at every working set; `reservations` are by level."""
     shared = Cursor()
 
     def trial(form: CompiledKernel, each: WorkingSet) -> Trial:
@@ -192,13 +190,13 @@ def stream_candidates(
 def calibrate(
     candidates: Sequence[Candidate[Trial]], workers: PinnedThreads, report: Callable[[str], None]
 ) -> None:
-    """Finds how much work makes a burst, once for each kind."""
+    """Calibrate the burst size of each candidate, once per kind."""
     known: dict[str, Trial] = {}
     for candidate in candidates:
         for trial in candidate.trials:
             if candidate.kind in known:
                 trial.calibrate_like(known[candidate.kind])
             else:
-                report(f"sizing {trial.label}")
+                report(f"calibrating {trial.label}")
                 trial.calibrate(workers)
                 known[candidate.kind] = trial

@@ -24,18 +24,18 @@ from roofline.machine.measuring.pinned_threads import Array, PinnedThreads, lay_
 from roofline.machine.system.activity import minor_faults
 
 _FACTOR = 2.0**-10
-"""Of triad and update: so small that values stay finite however often kernels feed each other."""
+"""Factor of triad and update: small, so that values stay finite."""
 
-_SLICE_BYTE = 1 << 16  # step in which the part of memory that one burst streams is sized
-_ROUNDING = 1e-9  # of fractions, so that a slice is not met twice
+_SLICE_BYTE = 1 << 16  # granularity of the memory of one burst
+_ROUNDING = 1e-9  # avoids visiting a slice twice
 
 _ATTEMPTS = 5
-"""A team whose threads do not get their CPUs at the same time finishes no burst; then try again."""
+"""Attempts if the threads of a team never run at the same time."""
 
 
 @dataclass(slots=True)
 class Shape:
-    """One burst: `passes` kernel calls of `length`, the next burst's `length` further on."""
+    """One burst: `passes` kernel calls of `length`; the next burst starts `length` later."""
 
     passes: int
     length: int
@@ -44,10 +44,9 @@ class Shape:
 
 @dataclass(slots=True, kw_only=True)
 class Cursor:
-    """Position of trials in the memory that they share, as a fraction of it.
+    """Common position of trials in shared memory, as a fraction.
 
-    Who goes on where the last one stopped comes upon what was touched longest ago: a trial with a
-    place of its own would find in the last cache what another has just brought there.
+    Continuing at the least recently used memory avoids hits on data of another trial.
     """
 
     fraction: float = 0.0
@@ -57,9 +56,9 @@ class Cursor:
 class Trial:
     """A kernel at a memory level on pinned threads, one for each state.
 
-    The level is None where it stays in registers. ``shape`` gives the burst for a number of
-    repeats; ``buffers`` keeps the memory alive whose addresses are in the states. ``cursor`` is
-    where the next call goes on; ``page_faults`` happened while it was timed.
+    The level is None for register kernels. ``shape`` returns the burst for a number of repeats;
+    ``buffers`` keeps the memory alive. ``cursor`` is the position of the next call; ``page_faults``
+    counts those during timing.
     """
 
     compiled: CompiledKernel
@@ -79,13 +78,13 @@ class Trial:
 
     @property
     def label(self) -> str:
-        """How progress names it: ``"L2 triad avx512, 2 threads"``."""
+        """Name in progress: ``"L2 triad avx512, 2 threads"``."""
         level = f"{self.working_set.level} " if self.working_set else ""
         return f"{level}{self.compiled.kernel.label}, {counted(self.threads, 'thread')}"
 
     @property
     def name(self) -> str:
-        """How findings name it, without threads: ``"float32 avx512 fma"``, ``"L2 triad"``."""
+        """Name in findings, without threads: ``"float32 avx512 fma"``, ``"L2 triad"``."""
         kernel = self.compiled.kernel
         if isinstance(kernel, ComputeKernel):
             return f"{kernel.dtype} {kernel.unit.name} {kernel.name}"
@@ -95,9 +94,9 @@ class Trial:
 
     @property
     def place(self) -> str:
-        """Its level and threads: ``"DRAM on 2 threads"``, ``"compute on 1 thread"``.
+        """Level and threads: ``"DRAM on 2 threads"``, ``"compute on 1 thread"``.
 
-        Stores past the caches go to memory, whichever level the loads come from.
+        Non-temporal stores go to memory, whichever level the loads come from.
         """
         level = self.working_set.level if self.working_set else "compute"
         kernel = self.compiled.kernel
@@ -111,19 +110,19 @@ class Trial:
 
     @property
     def work_per_burst(self) -> int:
-        """Flop, byte or cycles of one burst, all threads together."""
+        """FLOP, bytes or cycles of one burst on all threads."""
         shape = self.shape(self.repeats)
         return self.compiled.kernel.work(shape.length) * shape.passes * self.threads
 
     @property
     def most_bursts(self) -> int | None:
-        """Bursts in one call that come upon nothing twice; None: any number."""
+        """Bursts per call without reuse of data; None: no limit."""
         shape = self.shape(self.repeats)
         slices = shape.period // shape.length
         return slices - 1 if slices > 1 else None
 
     def calibrate(self, workers: PinnedThreads) -> None:
-        """Finds the repeats that make a burst of `BURST_S`, and how long it really takes."""
+        """Set the repeats for a burst of `BURST_S`, and its actual duration."""
 
         def run(repeats: int) -> float:
             self.repeats = repeats
@@ -134,21 +133,21 @@ class Trial:
         self.page_faults = 0
 
     def calibrate_like(self, other: Trial) -> None:
-        """Scales the repeats that `other`, of the same kind, needs for a burst."""
+        """Scale the calibration of `other`, of the same kind."""
         mine, its = (each.work_per_burst / each.repeats / each.threads for each in (self, other))
         wanted = round(other.repeats * its / mine)
         self.repeats = max(1, min(self.most_repeats, wanted))
         self.burst_s = other.burst_s * (self.repeats * mine) / (other.repeats * its)
 
     def _shortest_s(self, workers: PinnedThreads) -> float:
-        """CPU seconds of the shortest of a few bursts: what others do on the CPU does not count."""
+        """Return the CPU seconds of the shortest burst, unaffected by other processes."""
         for _ in range(_ATTEMPTS):
             if bursts := self.run(workers, 2):
                 return min(burst.cpu_s for burst in bursts)
         return BURST_S
 
     def run(self, workers: PinnedThreads, bursts: int) -> list[Burst]:
-        """Runs that many bursts, after one that brings the data to its level and is not counted."""
+        """Run bursts, after an uncounted one that loads the data; return them."""
         shape = self.shape(self.repeats)
         address, wall_clock, cpu_clock = clocks()
         rows = bursts + 1
@@ -183,7 +182,7 @@ class Trial:
 
 
 def compute_trial(compiled: CompiledKernel, threads: int) -> Trial:
-    """A trial of a compute kernel with finite random operands in registers."""
+    """Return a trial of a compute kernel with finite random operands."""
     kernel = compiled.kernel
     assert isinstance(kernel, ComputeKernel)
     return Trial(compiled=compiled, states=tuple(random_state(kernel) for _ in range(threads)))
@@ -192,10 +191,9 @@ def compute_trial(compiled: CompiledKernel, threads: int) -> Trial:
 def memory_trial(
     compiled: CompiledKernel, byte: int, buffers: Sequence[Array], *, again: bool
 ) -> Trial:
-    """A trial of a stream kernel over `byte` bytes at the start of each worker's buffer.
+    """Return a trial of a stream kernel over `byte` bytes at the start of each worker's buffer.
 
-    A burst goes over all of it ``again`` and again, or else over the next part, so that it comes
-    upon nothing that the one before had.
+    Each burst covers all of it (``again``), or the next part, so that it never reuses data.
     """
     kernel = compiled.kernel
     assert isinstance(kernel, StreamKernel)
@@ -225,7 +223,7 @@ def stream_trial(
     buffers: Sequence[Array],
     cursor: Cursor | None = None,
 ) -> Trial:
-    """A trial over a working set; those in memory that share `buffers` should share a `cursor`."""
+    """Return a trial over a working set; trials that share memory share a `cursor`."""
     trial = memory_trial(
         compiled,
         working_set.bytes_per_thread,

@@ -154,15 +154,15 @@ def test_a_product_that_beats_our_kernel_is_the_hardware_s_ceiling(
 ) -> None:
     found = ceiling(profile, "float64", "tensor-core", "gemm")
     assert found.peak_flop_per_s == pytest.approx(6.5e13, rel=0.01)
-    assert "our own kernel (mma.sync.aligned.m16n8k16" in found.provenance.reference
-    assert "reached 6" in found.provenance.reference
+    assert "own kernel (mma.sync.aligned.m16n8k16" in found.provenance.reference
+    assert "): 6" in found.provenance.reference
     assert ceiling(profile, "float64", "torch", "gemm", "library").kind == "library"
 
 
 def test_far_below_the_data_sheet_is_doubted() -> None:
     slow = FakeDevice(rates={"bf16": 3e14, "bfloat16": 2e14})
     found = ceiling(measure(slow), "bfloat16", "tensor-core", "mma")
-    assert "only 30 % of the figure on paper" in found.doubt
+    assert "only 30 % of the theoretical peak" in found.doubt
 
 
 @pytest.mark.parametrize(
@@ -184,14 +184,14 @@ def test_types_that_a_device_lacks_are_left_out(
     every = {"float64", "float32", "float16", "bfloat16", "int8", "int32"}
     every |= {"float8_e4m3fn", "float8_e5m2"}
     assert names == every - absent
-    assert not any("left out" in each for each in profile.conditions)
-    assert any("no data sheet for some GPU" in each for each in profile.conditions)
+    assert not any("not measured" in each for each in profile.conditions)
+    assert any("no data sheet of some GPU" in each for each in profile.conditions)
 
 
 def test_a_unit_without_a_kernel_of_our_own_is_doubted() -> None:
     device = FakeDevice(facts=replace(H200, name="Tesla V100-SXM2-16GB", capability=(7, 0)))
     found = ceiling(measure(device), "float16", "tensor-core", "gemm")
-    assert "no kernel of our own drives this unit" in found.doubt
+    assert "no own kernel for this unit" in found.doubt
     assert found.theoretical is not None and found.theoretical.per_s == 1.25e14
 
 
@@ -227,7 +227,7 @@ def test_what_a_device_keeps_up_is_told_from_its_best(monkeypatch: pytest.Monkey
 
 def test_throttling_is_noticed() -> None:
     def running(what: str) -> Reading:
-        limits = {"wgmma_bfloat16": "the power cap", "fma_float64": "heat"}.get(what, "")
+        limits = {"wgmma_bfloat16": "the power cap", "fma_float64": "temperature"}.get(what, "")
         return Reading(
             clock_hz=1.2e9 if limits else 1.9e9,
             power_w=700.0,
@@ -238,11 +238,11 @@ def test_throttling_is_noticed() -> None:
     profile = measure(FakeDevice(rates=RATES, running=running))
     told = " | ".join(profile.conditions)
     assert "throttled by the power cap during bfloat16 tensor-core mma" in told
-    assert "throttled by heat during float64 cuda-core fma" in told
+    assert "throttled by temperature during float64 cuda-core fma" in told
     assert "SM clock 1200–1900 MHz, power 700 W, temperature 80 °C" in told
     # A power cap is how the device is built; heat is not.
     assert ceiling(profile, "bfloat16", "tensor-core", "mma").doubt == ""
-    assert "heat" in ceiling(profile, "float64", "cuda-core", "fma").doubt
+    assert "temperature" in ceiling(profile, "float64", "cuda-core", "fma").doubt
     assert profile.clock is not None
     assert (profile.clock.peak_hz, profile.clock.median_hz) == (1.9e9, 1.9e9)
 
@@ -251,7 +251,7 @@ def test_without_nvml_the_profile_says_so() -> None:
     profile = measure(FakeDevice(obstacle="pynvml is not installed"))
     assert profile.clock is None
     assert (
-        "clocks, power, throttling and other users are unknown: pynvml is not installed"
+        "clocks, power, throttling and other processes unknown: pynvml is not installed"
         in profile.conditions
     )
 
@@ -259,10 +259,10 @@ def test_without_nvml_the_profile_says_so() -> None:
 @pytest.mark.parametrize(
     ("idle", "said"),
     [
-        (Reading(busy=0.37), "another process uses the device (37 % before measuring)"),
-        (Reading(other_processes=2), "2 other processes have memory on the device"),
+        (Reading(busy=0.37), "other processes used the device (37 % before the measurement)"),
+        (Reading(other_processes=2), "2 idle processes have memory on the device"),
         (Reading(ecc=False), "ECC is off"),
-        (Reading(ecc=True, ecc_errors=3), "3 memory errors that ECC could not correct"),
+        (Reading(ecc=True, ecc_errors=3), "3 uncorrectable memory errors (ECC)"),
     ],
 )
 def test_what_the_sensors_say_before_is_told(idle: Reading, said: str) -> None:
@@ -272,20 +272,20 @@ def test_what_the_sensors_say_before_is_told(idle: Reading, said: str) -> None:
 def test_a_calm_device_is_not_complained_of() -> None:
     calm = Reading(busy=0.0, other_processes=0, ecc=True, ecc_errors=0)
     (only,) = measure(FakeDevice(rates=RATES, idle=calm)).conditions
-    assert only.startswith("while measuring: SM clock 1900 MHz")
+    assert only.startswith("during the measurement: SM clock 1900 MHz")
 
 
 def test_a_part_of_a_device_has_no_data_sheet() -> None:
     facts = replace(H200, name="NVIDIA H200 MIG 1g.18gb", multiprocessors=16, mig=True)
     profile = measure(FakeDevice(facts=facts))
-    assert any("is a part of a device (MIG)" in each for each in profile.conditions)
+    assert any("is a MIG slice" in each for each in profile.conditions)
     assert all(each.theoretical is None for each in profile.memory[-1].bandwidth)
 
 
 def test_little_memory_scales_arrays_down_and_says_so() -> None:
     # 60 MiB of L2 want three arrays of 1920 MiB; an eighth of 16 GiB is 3 × 683 MiB.
     profile = measure(FakeDevice(rates=RATES, free=16 << 30))
-    assert any("arrays were scaled down to 68" in each for each in profile.conditions)
+    assert any("arrays reduced to 68" in each for each in profile.conditions)
     assert len(profile.memory) == 2
     for each in profile.memory[1].bandwidth:
         assert each.peak_bytes_per_s == pytest.approx(4.5e12, rel=0.02)
@@ -293,7 +293,7 @@ def test_little_memory_scales_arrays_down_and_says_so() -> None:
 
 def test_very_little_memory_makes_the_figures_doubtful_and_says_so() -> None:
     profile = measure(FakeDevice(free=2 << 30))
-    assert "little memory: 2 GiB are free" in " ".join(profile.conditions)
+    assert "little memory: 2 GiB free" in " ".join(profile.conditions)
     for each in profile.memory[1].bandwidth:
         assert "too high: arrays of 85" in each.doubt
     assert all(each.doubt == "" for each in profile.memory[0].bandwidth)
@@ -306,13 +306,13 @@ def test_no_kernel_goes_beyond_its_arrays() -> None:
             profile = measure(FakeDevice(facts=facts, free=free))
             # The L2 alone would be taken for all the memory there is.
             assert [level.name for level in profile.memory] in (["L2", "HBM"], [])
-            left_out = "left out: HBM and L2: too little memory is free" in profile.conditions
+            left_out = "not measured: HBM and L2: too little free memory" in profile.conditions
             assert left_out == (profile.memory == ())
 
 
 def test_no_memory_at_all_is_an_error() -> None:
     device = FakeDevice(free=0, link_bytes_per_s={})
-    with pytest.raises(MeasurementError, match="nothing could be measured; left out: float64"):
+    with pytest.raises(MeasurementError, match="nothing could be measured; not measured: float64"):
         measure(device)
     assert device.closed == 1
 
@@ -320,14 +320,14 @@ def test_no_memory_at_all_is_an_error() -> None:
 def test_what_the_driver_refuses_is_left_out_and_said() -> None:
     device = FakeDevice(rates=RATES, fails=("wgmma_bfloat16", "float8_e5m2 torch gemm"))
     profile = measure(device)
-    told = [each for each in profile.conditions if each.startswith("left out")]
+    told = [each for each in profile.conditions if each.startswith("not measured")]
     assert told == [
-        "left out: bfloat16 tensor-core mma: compiling wgmma_bfloat16 failed:"
+        "not measured: bfloat16 tensor-core mma: compiling wgmma_bfloat16 failed:"
         " invalid device function",
-        "left out: float8_e5m2 torch gemm: not implemented for this type",
+        "not measured: float8_e5m2 torch gemm: not implemented for this type",
     ]
     # The product is then all that is known of that unit.
-    assert "no kernel of our own" in ceiling(profile, "bfloat16", "tensor-core", "gemm").doubt
+    assert "no own kernel" in ceiling(profile, "bfloat16", "tensor-core", "gemm").doubt
 
 
 def test_a_fault_ends_the_measurement_with_its_cause() -> None:

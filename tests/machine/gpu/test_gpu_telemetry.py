@@ -18,7 +18,7 @@ def test_a_reading_is_in_si_units() -> None:
     assert (reading.power_w, reading.temperature_c, reading.busy) == (512.0, 61.0, 0.37)
     assert (reading.other_processes, reading.ecc, reading.ecc_errors) == (1, True, 2)
     # Idle is no throttling.
-    assert reading.limits == {"the power cap", "heat"}
+    assert reading.limits == {"the power cap", "temperature"}
     assert telemetry.driver() == "580.1"
 
 
@@ -30,7 +30,7 @@ def test_what_a_device_does_not_tell_is_none() -> None:
 
 def test_a_driver_that_does_not_answer_is_said() -> None:
     telemetry = Telemetry("GPU-1", Nvml(broken=True))
-    assert telemetry.obstacle == "NVML does not answer (Driver/library version mismatch)"
+    assert telemetry.obstacle == "NVML failed (Driver/library version mismatch)"
     assert telemetry.reading() is None
     assert telemetry.driver() == ""
 
