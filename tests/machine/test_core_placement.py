@@ -109,7 +109,7 @@ def test_two_placements_are_told_apart() -> None:
         False,
         True,
     ]
-    assert "of the time they were near each other (a cache line" in placement_condition(found)
+    assert "of the time they were close (core-to-core" in placement_condition(found)
 
 
 def test_what_is_not_known_belongs_to_no_placement() -> None:

@@ -179,7 +179,7 @@ def _kernel(
 
 
 def fma_kernel(element: DType, unit: VectorUnit) -> ComputeKernel:
-    """Return fused multiply-adds of floating-point numbers."""
+    """Return the FMA kernel of a floating-point type."""
     return _kernel("fma", element, unit, _fma(unit, element))
 
 

@@ -113,7 +113,7 @@ _TIMING = (
 )
 
 _COUNTED = (
-    "FLOP: a fused multiply-add is two. Bytes: those of loads and stores.",
+    "FLOP: an FMA is two. Bytes: those of loads and stores.",
     "A store to a line outside the cache first reads the line (write-allocate). As in STREAM, that"
     " traffic is not counted; tables mark such figures.",
     "Non-temporal stores are measured too: they go to memory, whichever level loads come from.",

@@ -46,7 +46,7 @@ class Shape:
 class Cursor:
     """Common position of trials in shared memory, as a fraction.
 
-    Continuing at the least recently used memory avoids hits on data of another trial.
+    Continuing where the last trial stopped avoids cache hits on its data.
     """
 
     fraction: float = 0.0
