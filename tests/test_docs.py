@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -70,3 +71,18 @@ def test_the_architecture_is_one_short_page_whose_names_exist() -> None:
 def test_a_decision_has_its_four_parts(record: Path) -> None:
     headings = re.findall(r"^## (.+)$", record.read_text(encoding="utf-8"), re.MULTILINE)
     assert headings == ["Context", "Decision", "Evidence", "Consequences"]
+
+
+def test_generated_parts_have_every_operator_machine_and_kind() -> None:
+    spec = importlib.util.spec_from_file_location("generated", ROOT / "docs" / "generated.py")
+    assert spec is not None and spec.loader is not None
+    generated = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generated)
+    assert "`aten.addmm`" in generated.operators()
+    machines = generated.machines()
+    names = [each.stem for each in (ROOT / "hwprofiles").glob("*.toml")]
+    assert all(machines.count(f"| `{name}` |") == 1 for name in names)
+    assert ".. autofunction:: roofline.analyze\n" in generated.api()
+    keys = generated.keys()
+    assert {each.kind for each in generated.kinds()} == set(re.findall('`kind = "(.*?)"`', keys))
+    assert "| `eager_min_time_s` |" in keys
