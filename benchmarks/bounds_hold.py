@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import roofline
 from roofline.machine.catalog import load_hardware
-from roofline.machine.measuring.pace_gauge import pace_gauge
+from roofline.machine.measuring.core_state_reader import core_state_reader
 from roofline.run import Run
 from roofline.workload.capture.real_tensors import RealTensors
 from roofline.workload.inputs import resolve_inputs
@@ -64,7 +64,7 @@ class Clock(TorchDispatchMode):
 def least_times(name: str, repeats: int) -> tuple[list[str], list[float], float, float]:
     """Operator names, the least time of each in seconds, the least time of the whole pass, and the
     highest clock of the core meanwhile in Hz (0: not known)."""
-    with torch.no_grad(), pace_gauge(()) as pace:
+    with torch.no_grad(), core_state_reader(()) as core_state:
         source = sources.load_model(name)
         module = (source.rebuild or (lambda: source.module))().eval()
         inputs = resolve_inputs(module, None, source.default_inputs, name=name, batch=None)
@@ -77,7 +77,7 @@ def least_times(name: str, repeats: int) -> tuple[list[str], list[float], float,
         best: list[float] = []
         clock_hz = 0.0
         for _ in range(repeats):
-            clock_hz = max(clock_hz, pace().clock_hz or 0.0)
+            clock_hz = max(clock_hz, core_state().clock_hz or 0.0)
             start = time.perf_counter()
             module(*args, **kwargs)
             whole.append(time.perf_counter() - start)
@@ -86,7 +86,7 @@ def least_times(name: str, repeats: int) -> tuple[list[str], list[float], float,
             names = [name for name, _ in clock.calls]
             times = [seconds for _, seconds in clock.calls]
             best = [min(pair) for pair in zip(best or times, times, strict=True)]
-            clock_hz = max(clock_hz, pace().clock_hz or 0.0)
+            clock_hz = max(clock_hz, core_state().clock_hz or 0.0)
     return names, best, min(whole), clock_hz
 
 

@@ -26,7 +26,7 @@ from torch import nn
 import roofline
 from roofline.core.units import format_bytes, format_s
 from roofline.machine.catalog import load_hardware
-from roofline.machine.measuring.pace_gauge import pace_gauge
+from roofline.machine.measuring.core_state_reader import core_state_reader
 from roofline.workload.inputs import InputRequest, resolve_inputs
 from roofline.workload.models.sources import load_model
 
@@ -181,12 +181,12 @@ def times_table(*, tiny: bool) -> None:
         for threads in (1, 2):
             torch.set_num_threads(threads)
             torch._dynamo.reset()
-            with pace_gauge(()) as pace:
-                clocks = [pace().clock_hz or 0.0]
+            with core_state_reader(()) as core_state:
+                clocks = [core_state().clock_hz or 0.0]
                 eager_s = best_s(model, args, kwargs, seconds=seconds)
-                clocks.append(pace().clock_hz or 0.0)
+                clocks.append(core_state().clock_hz or 0.0)
                 compiled_s = best_s(torch.compile(model), args, kwargs, seconds=seconds)
-                clocks.append(pace().clock_hz or 0.0)
+                clocks.append(core_state().clock_hz or 0.0)
             totals = roofline.analyze(
                 subject.model,
                 subject.inputs,

@@ -135,7 +135,7 @@ def _computed(key: str, quick: bool) -> Row:
         model = real_model(asked)
         found = measure(here, asked, model, threads=team, effort=effort)
         again = measure_again(here, asked, model, threads=team, effort=effort)
-    predictor = predictor_without(family_of(shape.model), found.timed.run.pace)
+    predictor = predictor_without(family_of(shape.model), found.timed.run.core_state)
     judged = judged_pass(Measured(dtype="float32", found=found, again=again), predictor)
     fields = (
         *("predicted_s", "predicted_low_s", "predicted_high_s", "predicted_usual_s", "measured_s"),

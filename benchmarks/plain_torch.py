@@ -33,8 +33,8 @@ from roofline.latency.calibration_set import family_of
 from roofline.latency.predictor import Predictor
 from roofline.latency.store import Store
 from roofline.machine.catalog import load_hardware
-from roofline.machine.measuring.pace_gauge import pace_gauge
-from roofline.machine.pace import UNKNOWN, Pace, usual_pace
+from roofline.machine.core_state import UNKNOWN, CoreState, median_core_state
+from roofline.machine.measuring.core_state_reader import core_state_reader
 from roofline.machine.system.host import package_version
 from roofline.machine.system.host_state import read_host_state
 from roofline.pipeline.machines import calibration_of, host_environment, host_latency_file, lanes_of
@@ -211,8 +211,8 @@ def plain(setting: Setting, tunables: str, habit: Habit = USUAL) -> dict[str, An
     environment.update(habit.environment)
     if tunables:
         environment["GLIBC_TUNABLES"] = tunables
-    with pace_gauge(read_host_state().topology.cores[: setting.threads]) as pace:
-        before = pace()
+    with core_state_reader(read_host_state().topology.cores[: setting.threads]) as core_state:
+        before = core_state()
         done = subprocess.run(
             [sys.executable, "-c", setting.script(habit)],
             env=environment,
@@ -220,9 +220,9 @@ def plain(setting: Setting, tunables: str, habit: Habit = USUAL) -> dict[str, An
             text=True,
             check=True,
         )
-        after = pace()
+        after = core_state()
     found = json.loads(done.stdout.splitlines()[-1])
-    run = usual_pace((before, after))
+    run = median_core_state((before, after))
     return {**found, "clock_hz": run.clock_hz, "core_to_core_latency_s": run.core_to_core_latency_s}
 
 
@@ -281,7 +281,7 @@ class Row:
     """A setting, what it took in each process, and what was predicted for it.
 
     Times and page faults are medians of the passes of a process. ``usual`` and ``clocked`` are
-    predictions without and with the pace of the cores; None where something is not predicted, or
+    predictions without and with the core state; None where something is not predicted, or
     not measured.
     """
 
@@ -289,7 +289,7 @@ class Row:
     defaults_s: tuple[float, ...]
     settleds_s: tuple[float, ...]
     all_faults: tuple[float, ...]
-    pace: Pace
+    core_state: CoreState
     profile_s: float | None
     validate_s: float | None
     usual: Forecast | None = None
@@ -326,8 +326,8 @@ class Row:
             json.loads(file.read_text())["measured_s"] if file.exists() else None
             for file in (folder / f"{setting.name}.{each}.json" for each in ("profile", "validate"))
         )
-        paces = [
-            Pace(
+        core_states = [
+            CoreState(
                 clock_hz=each["clock_hz"], core_to_core_latency_s=each.get("core_to_core_latency_s")
             )
             for each in found["default"]
@@ -337,7 +337,7 @@ class Row:
             defaults_s=tuple(_of_pass(each, "seconds") for each in found["default"]),
             settleds_s=tuple(_of_pass(each, "seconds") for each in found["settled"]),
             all_faults=tuple(_of_pass(each, "page_faults") for each in found["default"]),
-            pace=usual_pace(paces),
+            core_state=median_core_state(core_states),
             profile_s=profile_s,
             validate_s=validate_s,
         )
@@ -365,8 +365,8 @@ def predict(rows: Sequence[Row]) -> str:
         roof = Roof(profile, setting.threads)
         placements = place(captured.capture.records, captured.reuse, roof, cache="steady")
         row.usual, row.clocked = (
-            _forecast(predictor_without(family_of(setting.model), pace), setting, placements)
-            for pace in (UNKNOWN, row.pace)
+            _forecast(predictor_without(family_of(setting.model), core_state), setting, placements)
+            for core_state in (UNKNOWN, row.core_state)
         )
     return f"{profile.name}, torch {package_version('torch')}; learned from {calibration.said}"
 

@@ -57,7 +57,7 @@ class ModelValidation:
     learned from ``samples`` samples.
 
     ``clock_hz`` and ``core_to_core_latency_s`` are the core clock state and the core-to-core
-    latency while it was measured (`roofline.machine.pace`), which the prediction is for;
+    latency while it was measured (`roofline.machine.core_state`), which the prediction is for;
     ``predicted_usual_s`` is the prediction for their usual values, which are all that is known
     beforehand. ``remeasured_clock_hz`` is the clock of the second measurement.
     ``predicted_settled_s`` is the part of ``predicted_s`` without page faults;

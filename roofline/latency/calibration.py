@@ -27,7 +27,7 @@ from roofline.latency.samples import (
     RunSample,
     earlier_run,
 )
-from roofline.machine.pace import Pace, usual_pace
+from roofline.machine.core_state import CoreState, median_core_state
 
 _TOGETHER = 0.5
 """The correlation of the errors of operators in one model: the same libraries ran them."""
@@ -122,8 +122,8 @@ class Calibration:
         """Examples by group, type and threads: calls with equal facts in a family are one."""
         times: dict[tuple[str, Facts, float], list[float]] = {}
         for run in self.runs:
-            core_to_core = self._core_to_core(run.pace, run.threads)
-            slowdown = run.pace.slowdown(self.pace)
+            core_to_core = self._core_to_core(run.core_state, run.threads)
+            slowdown = run.core_state.slowdown(self.core_state)
             for each in run.operators:
                 time_s = self._settled_s(each, run.threads) / slowdown
                 times.setdefault((run.family, each.facts, core_to_core), []).append(time_s)
@@ -135,19 +135,19 @@ class Calibration:
 
     @cached_property
     @remembered
-    def pace(self) -> Pace:
-        """The usual pace of the cores: predictions are for it where no other is asked for."""
-        together = usual_pace(each.pace for each in self.runs)
-        apart = usual_pace(each.pace for each in self.runs if each.threads > 1)
-        return Pace(clock_hz=together.clock_hz, core_to_core_latency_s=apart.core_to_core_latency_s)
+    def core_state(self) -> CoreState:
+        """The usual core state: predictions are for it where no other is asked for."""
+        every = median_core_state(each.core_state for each in self.runs)
+        teams = median_core_state(each.core_state for each in self.runs if each.threads > 1)
+        latency_s = teams.core_to_core_latency_s
+        return CoreState(clock_hz=every.clock_hz, core_to_core_latency_s=latency_s)
 
-    def _core_to_core(self, pace: Pace, threads: int) -> float:
-        """What `Example` has of it, in halves of an octave; that of the usual pace where it is not
-        known."""
-        usual_s = self.pace.core_to_core_latency_s
+    def _core_to_core(self, core_state: CoreState, threads: int) -> float:
+        """Return the core-to-core latency as in `Example`, in half octaves; unknown: the median."""
+        usual_s = self.core_state.core_to_core_latency_s
         if threads == 1 or usual_s is None:
             return 0.0
-        return round(2 * math.log2((pace.core_to_core_latency_s or usual_s) / 1e-9)) / 2
+        return round(2 * math.log2((core_state.core_to_core_latency_s or usual_s) / 1e-9)) / 2
 
     def examples(self, group: str, dtype: str, threads: int) -> Sequence[Example]:
         """The examples of a group of operators, in one type on so many threads."""
@@ -187,14 +187,16 @@ class Calibration:
                 found.setdefault((of, threads), set()).update(each.facts for each in examples)
         return found
 
-    def predict(self, facts: Sequence[Facts], pace: Pace | None = None) -> list[Prediction | None]:
+    def predict(
+        self, facts: Sequence[Facts], core_state: CoreState | None = None
+    ) -> list[Prediction | None]:
         """Predictions of operators; None where only a bound is known.
 
         A group that was never measured is predicted from all groups together; a type or a number
         of threads of which less than a few calls were measured is not, but for these calls.
         """
-        at = pace or self.pace
-        slowdown = at.slowdown(self.pace)
+        at = core_state or self.core_state
+        slowdown = at.slowdown(self.core_state)
         asked = tuple(dict.fromkeys(facts))
         answers = self._at_usual_clock(asked, self._core_to_core(at, 2))
         found = {
@@ -228,10 +230,13 @@ class Calibration:
         return tuple(map(found.get, facts))
 
     def changes(
-        self, facts: Sequence[Facts], since: Sequence[Pace], pace: Pace | None = None
+        self,
+        facts: Sequence[Facts],
+        since: Sequence[CoreState],
+        core_state: CoreState | None = None,
     ) -> list[float]:
-        """How many times as long calls take as they took at the pace ``since``."""
-        at = pace or self.pace
+        """How many times as long calls take as they took at the core state ``since``."""
+        at = core_state or self.core_state
         found = [at.slowdown(each) for each in since]
         apart: dict[float, list[int]] = {}
         for place, (each, then) in enumerate(zip(facts, since, strict=True)):
@@ -254,17 +259,17 @@ class Calibration:
         predictions: Sequence[Prediction],
         *,
         calls: int,
-        pace: Pace | None = None,
+        core_state: CoreState | None = None,
     ) -> RunPrediction:
         """A whole pass without page faults, from the predictions of its operators that work.
 
-        ``calls`` counts free ones too. Without a pace, the interval allows for any that the machine
-        had when it was measured.
+        ``calls`` counts free ones too. Without a core state, the interval allows for any that the
+        machine had when it was measured.
         """
         # A clock that could not be read is as good as none.
-        is_told = pace is not None and pace.clock_hz is not None
+        is_told = core_state is not None and core_state.clock_hz is not None
         threads = facts[0].threads
-        overhead_s = self.overhead_s(threads, calls=calls, pace=pace)
+        overhead_s = self.overhead_s(threads, calls=calls, core_state=core_state)
         operators_s = sum(each.predicted_s for each in predictions)
         predicted_s = operators_s + overhead_s
         deviation_s = _deviation([(each.predicted_s, each.deviation) for each in predictions])
@@ -299,7 +304,7 @@ class Calibration:
         count = len(models)
         designs = len({each.model for each in self.runs if each.family == DESIGN})
         beside = f" and {designs} designs" if designs else ""
-        at = f" at {format_si(self.pace.clock_hz, 'Hz')}" if self.pace.clock_hz else ""
+        at = f" at {format_si(self.core_state.clock_hz, 'Hz')}" if self.core_state.clock_hz else ""
         return (
             f"{calls} operators of {counted(count, 'model')} of {families}"
             f" famil{'y' if families == 1 else 'ies'}{beside},"
@@ -338,7 +343,8 @@ class Calibration:
     @remembered
     def usual_spread(self) -> float:
         """The same where nobody knows how fast the cores will run."""
-        return self._spread(lambda each: each.predicted_s / each.run.pace.slowdown(self.pace))
+        now = self.core_state
+        return self._spread(lambda each: each.predicted_s / each.run.core_state.slowdown(now))
 
     def _spread(self, predicted_s: Callable[[HeldOut], float]) -> float:
         judged = self._held_out_models
@@ -352,7 +358,7 @@ class Calibration:
 
     @cached_property
     def held_out(self) -> tuple[HeldOut, ...]:
-        """Every run of which nearly all can be predicted without its family, at its own pace."""
+        """Every run predictable, at its own core state, without its family."""
         left_out: dict[tuple[str, Facts, float], tuple[float, float]] = {}
         for group, dtype, threads in self._examples:
             kind = self.kind(group, dtype, threads)
@@ -363,8 +369,8 @@ class Calibration:
         for run in self.runs:
             known: list[tuple[float, float]] = []
             known_s = 0.0
-            core_to_core = self._core_to_core(run.pace, run.threads)
-            slowdown = run.pace.slowdown(self.pace)
+            core_to_core = self._core_to_core(run.core_state, run.threads)
+            slowdown = run.core_state.slowdown(self.core_state)
             for each in run.operators:
                 predicted = left_out.get((run.family, each.facts, core_to_core))
                 if predicted is not None:
@@ -373,7 +379,7 @@ class Calibration:
             working_s = self._working_s(run)
             if not known or known_s < _NEARLY_ALL * working_s:
                 continue
-            overhead_s = self.overhead_s(run.threads, calls=run.calls, pace=run.pace)
+            overhead_s = self.overhead_s(run.threads, calls=run.calls, core_state=run.core_state)
             # What cannot be left out counts as measured: it is a small part.
             predicted_s = sum(time_s for time_s, _ in known) + (working_s - known_s) + overhead_s
             found.append(
@@ -400,10 +406,10 @@ class Calibration:
         """The sum of the operators of a run that do something, without their page faults."""
         return sum(each.calls * self._settled_s(each, run.threads) for each in run.operators)
 
-    def overhead_s(self, threads: int, *, calls: int, pace: Pace | None = None) -> float:
+    def overhead_s(self, threads: int, *, calls: int, core_state: CoreState | None = None) -> float:
         """What runs between operators, in seconds: the pass itself, and calls."""
         per_call_s, per_pass_s = self._overhead_on(threads)
-        slowdown = (pace or self.pace).slowdown(self.pace)
+        slowdown = (core_state or self.core_state).slowdown(self.core_state)
         return slowdown * (per_pass_s + per_call_s * calls)
 
     @remembered
@@ -413,7 +419,7 @@ class Calibration:
             [each.calls for each in runs],
             [self._end_to_end_s(each) for each in runs],
             [self._working_s(each) for each in runs],
-            [each.pace.slowdown(self.pace) for each in runs],
+            [each.core_state.slowdown(self.core_state) for each in runs],
         )
 
 
@@ -428,7 +434,7 @@ def _overhead(
     slowdowns: Sequence[float],
 ) -> tuple[float, float]:
     """Seconds per call and per pass, none below 0, that explain what operators do not, at the
-    usual pace."""
+    median core state."""
     if not calls:
         return 0.0, 0.0
     rows = np.asarray([(each, 1.0) for each in calls])

@@ -13,7 +13,7 @@ from roofline.latency.features import facts_of
 from roofline.latency.learning import Z_80
 from roofline.latency.prediction import FAULTS_MATTER, Predicted, Prediction, RunPrediction
 from roofline.latency.samples import EarlierRun, Facts
-from roofline.machine.pace import Pace
+from roofline.machine.core_state import CoreState
 from roofline.placement import Placement
 from roofline.run import Run
 from roofline.workload.operators import State
@@ -28,15 +28,15 @@ _FAULT_DEVIATION = 0.2
 class Predictor:
     """What was learned on a machine, ready to be asked.
 
-    ``pace`` is how fast the cores run (None: as usual); ``notes`` are said with every prediction
-    (samples of another torch, say). ``is_of_host`` says that it was learned on this machine, with
-    the torch that is there now. ``allocator`` is that of the process in which a pass will run,
-    ``page_fault_s`` the seconds that a page fault adds there by threads (None: as calibrated),
-    ``lanes`` the float32 elements in a vector register.
+    ``core_state`` is how fast the cores run (None: as usual); ``notes`` are shown with every
+    prediction (samples of another torch, say). ``is_of_host`` says that it was learned on this
+    machine, with the torch that is there now. ``allocator`` is that of the process in which a pass
+    will run, ``page_fault_s`` the seconds that a page fault adds there by threads (None: as
+    calibrated), ``lanes`` the float32 elements in a vector register.
     """
 
     calibration: Calibration
-    pace: Pace | None = None
+    core_state: CoreState | None = None
     notes: tuple[str, ...] = ()
     is_of_host: bool = False
     allocator: Allocator = DEFAULT
@@ -55,12 +55,12 @@ class Predictor:
     def predict(self, placements: Sequence[Placement], threads: int, /) -> Predicted:
         """Predicts the operators of a pass on so many threads, and the whole of it."""
         facts = _facts(placements, threads)
-        found = self.calibration.predict(facts, self.pace)
+        found = self.calibration.predict(facts, self.core_state)
         known = [each for each in found if each is not None]
         run, notes = None, list(self.notes)
         if facts and len(known) == len(found):
             settled = self.calibration.predict_run(
-                facts, known, calls=len(placements), pace=self.pace
+                facts, known, calls=len(placements), core_state=self.core_state
             )
             run, more = self.with_faults(settled, placements, threads)
             notes += more
@@ -79,7 +79,7 @@ class Predictor:
     ) -> tuple[Prediction | None, ...]:
         """Predict the operators of a pass alone, which takes no simulation of the allocator."""
         facts = _facts(placements, threads)
-        return _placed(placements, self.calibration.predict(facts, self.pace))
+        return _placed(placements, self.calibration.predict(facts, self.core_state))
 
     def with_faults(
         self, settled: RunPrediction, placements: Sequence[Placement], threads: int

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from roofline.core.sampling import Sample
-from roofline.machine.pace import UNKNOWN, Pace
+from roofline.machine.core_state import UNKNOWN, CoreState
 
 FACTS_VERSION = 3
 """Meaning of the numbers of `Facts`; samples of another version are not used.
@@ -80,7 +80,7 @@ class RunSample:
     ``operators_s`` the sum of the medians of all operators, free ones too; ``free_s`` is the part
     of the free ones (views, allocations), of which there are ``free_calls``; ``calls`` are all.
     ``page_faults`` are minor page faults of a pass; ``date`` is ISO 8601. ``clock_hz`` and
-    ``core_to_core_latency_s`` are the pace of the cores meanwhile (`roofline.machine.pace`); None:
+    ``core_to_core_latency_s`` are the core state meanwhile (`roofline.machine.core_state`); None:
     not known.
     """
 
@@ -112,17 +112,17 @@ class RunSample:
             raise ValueError(f"a run takes a spread, got {self.end_to_end_iqr_s}")
 
     @property
-    def pace(self) -> Pace:
+    def core_state(self) -> CoreState:
         """How fast the cores ran."""
-        return Pace(clock_hz=self.clock_hz, core_to_core_latency_s=self.core_to_core_latency_s)
+        return CoreState(clock_hz=self.clock_hz, core_to_core_latency_s=self.core_to_core_latency_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsolatedSample:
-    """The times of an operator that was timed on its own, and the pace of the cores meanwhile."""
+    """The times of an operator that was timed on its own, and the core state meanwhile."""
 
     sample: Sample
-    pace: Pace = UNKNOWN
+    core_state: CoreState = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,9 +233,9 @@ class RunMeasurement:
             raise ValueError(f"a measurement takes numbers from 0, got {self}")
 
     @property
-    def pace(self) -> Pace:
+    def core_state(self) -> CoreState:
         """How fast the cores ran."""
-        return Pace(clock_hz=self.clock_hz, core_to_core_latency_s=self.core_to_core_latency_s)
+        return CoreState(clock_hz=self.clock_hz, core_to_core_latency_s=self.core_to_core_latency_s)
 
     @property
     def measured_s(self) -> float:

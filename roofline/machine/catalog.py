@@ -94,7 +94,7 @@ def find_hardware(name_or_file: str) -> Path:
         candidate = folder / f"{name_or_file}.toml"
         if candidate.is_file():
             return candidate
-    if name_of_host() == name_or_file:
+    if host_profile_name() == name_or_file:
         return host_file()
     if name_or_file == HOST:
         raise HardwareError("no profile of this machine; run `roofline measure`")
@@ -178,7 +178,7 @@ def _runs(name: str) -> list[str]:
     return re.findall(r"\+?[a-z]+|[0-9]+", marked)
 
 
-def name_of_host() -> str:
+def host_profile_name() -> str:
     """Return the name in this machine's profile; ``""`` without a readable one."""
     try:
         return read_profile(host_file()).name

@@ -90,7 +90,7 @@ def _make_room(place: Path, suffix: str) -> None:
 
 _RECORDS = frozenset(
     (
-        *("roofline.core.dtypes", "roofline.run", "roofline.machine.pace"),
+        *("roofline.core.dtypes", "roofline.run", "roofline.machine.core_state"),
         *("roofline.workload.operators", "roofline.workload.tensors", "roofline.workload.work"),
         *("roofline.latency.prediction", "roofline.latency.samples"),
     )

@@ -180,7 +180,7 @@ def serve(asked: Connection, answers: Connection, *, settled: bool) -> None:
 
 def _prepare() -> None:
     """Imports what work will need, and computes nothing."""
-    from roofline.machine.measuring.pace_gauge import compile_gauge
+    from roofline.machine.measuring.core_state_reader import compile_core_state_kernels
     from roofline.pipeline import calibrations, validations
     from roofline.workload.capture import passes
     from roofline.workload.models.libraries import availability
@@ -188,7 +188,7 @@ def _prepare() -> None:
     assert calibrations and validations and passes
     for library in ("torchvision", "timm", "transformers"):
         availability.library_or_reason(library)
-    compile_gauge()
+    compile_core_state_kernels()
 
 
 def _forked(request: bytes, shared: tuple[Connection, Connection]) -> bytes:

@@ -58,13 +58,13 @@ def means_host(hardware: Hardware | None) -> bool:
     """Whether this machine is asked for: by None, as ``"host"``, or by the name in its profile."""
     if isinstance(hardware, HardwareProfile):
         return False
-    return hardware is None or str(hardware) in (catalog.HOST, catalog.name_of_host())
+    return hardware is None or str(hardware) in (catalog.HOST, catalog.host_profile_name())
 
 
 def is_this_machine(hardware: object) -> bool:
     """Whether the host is meant."""
     if isinstance(hardware, HardwareProfile):
-        return hardware.name == catalog.name_of_host()
+        return hardware.name == catalog.host_profile_name()
     return hardware is None or means_host(str(hardware))
 
 
@@ -85,7 +85,7 @@ _loaded: dict[tuple[Path, bool], tuple[tuple[object, ...], Predictor | None, Pat
 search needs them thousands of times."""
 
 _FOLLOWS_FROM = (
-    *("latency", "core", "errors.py", "machine/hardware", "machine/pace.py"),
+    *("latency", "core", "errors.py", "machine/hardware", "machine/core_state.py"),
     "pipeline/machines.py",
 )
 """Sources of this package that answers follow from."""
@@ -130,7 +130,7 @@ def _file_of(profile: HardwareProfile, named: Hardware | None) -> Path:
         return catalog.find_hardware(str(named))
     # A value has no file: it is this machine's, or that of a name.
     of_host = catalog.host_file()
-    if profile.name == catalog.name_of_host() or not of_host.parent.is_dir():
+    if profile.name == catalog.host_profile_name() or not of_host.parent.is_dir():
         return of_host
     return catalog.user_folder() / f"{profile.name}.toml"
 

@@ -158,7 +158,7 @@ def rounds_of(
     for _ in range(count):
         rounds = run_rounds(subjects, gauges, effort)
         times_s = [rounds.times_s(place) for place in range(len(subjects))]
-        clock_hz = rounds.pace.clock_hz
+        clock_hz = rounds.core_state.clock_hz
         found.append(tuple(RoundTime(times_s=each, clock_hz=clock_hz) for each in times_s))
     return tuple(found)
 
@@ -173,7 +173,7 @@ def time_candidate(here: Bench, candidate: Candidate) -> RoundTime:
         threads=candidate.threads,
         effort=_EFFORT,
     )
-    return RoundTime(times_s=found.sample.times_s, clock_hz=found.pace.clock_hz)
+    return RoundTime(times_s=found.sample.times_s, clock_hz=found.core_state.clock_hz)
 
 
 def _timed(process: Runs, here: Bench, candidate: Candidate) -> RoundTime:

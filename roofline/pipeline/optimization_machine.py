@@ -29,7 +29,7 @@ from roofline.latency.measuring.rounds import Gauges
 from roofline.latency.predictor import Predictor
 from roofline.latency.store import Store
 from roofline.machine.hardware import HardwareProfile
-from roofline.machine.measuring.pace_gauge import pace_gauge
+from roofline.machine.measuring.core_state_reader import core_state_reader
 from roofline.pipeline.fresh_processes import Runs, fresh_processes
 from roofline.pipeline.machines import (
     Hardware,
@@ -365,7 +365,7 @@ def _open_timer(
     with (
         bench(force=force, say=say) as here,
         Store(host_latency_file(), host_environment()) as store,
-        pace_gauge(here.topology.cores[:threads]) as pace,
+        core_state_reader(here.topology.cores[:threads]) as core_state,
     ):
         yield partial(
             measure_unique,
@@ -374,7 +374,7 @@ def _open_timer(
             last_level_bytes=last_level_bytes(machine.profile),
             pass_bytes=pass_bytes,
             cores=here.topology.cores,
-            gauges=replace(Gauges(), pace=pace),
+            gauges=replace(Gauges(), core_state=core_state),
             progress=lambda _, what: progress(what),
             say=say,
         )

@@ -21,7 +21,7 @@ from roofline.latency.samples import IsolatedSample
 from roofline.latency.store import Store
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
-from roofline.machine.measuring.pace_gauge import pace_gauge
+from roofline.machine.measuring.core_state_reader import core_state_reader
 from roofline.machine.system.topology import Topology
 from roofline.pipeline.analyses import assemble
 from roofline.pipeline.machines import (
@@ -87,9 +87,9 @@ class OneByOne:
         at_work = [each.state is not State.FREE for each in capture.records]
         with (
             Store(host_latency_file(), host_environment()) as store,
-            pace_gauge(topology.cores[: roof.threads]) as pace,
+            core_state_reader(topology.cores[: roof.threads]) as core_state,
         ):
-            gauges = replace(Gauges(), pace=pace)
+            gauges = replace(Gauges(), core_state=core_state)
             self.samples: list[IsolatedSample | None] = measure_unique(
                 [call if works else None for call, works in zip(log.calls, at_work, strict=True)],
                 store=store,
@@ -108,8 +108,8 @@ class OneByOne:
     def predicted(self, learned: Predictor | None) -> Predicted:
         """Predictions from the times of operators; of what cannot be timed, what was learned.
 
-        Times are stated for the pace of `learned`, whatever pace the cores had when they were
-        taken; without it they are as they were taken.
+        Times are stated for the core state of `learned`, whatever it was when they were taken;
+        without it they are as they were taken.
         """
         placements = place(self.passed.capture.records, self.passed.reuse, self._roof)
         threads = self._roof.threads
@@ -138,7 +138,7 @@ class OneByOne:
         overhead_s: float | None = None
         if learned is not None and learned.calibration.has_runs:
             overhead_s = learned.calibration.overhead_s(
-                threads, calls=len(placements), pace=learned.pace
+                threads, calls=len(placements), core_state=learned.core_state
             )
         else:
             notes.append(
@@ -168,8 +168,8 @@ class OneByOne:
         timed = [(place, each) for place, each in enumerate(self.samples) if each is not None]
         changes = learned.calibration.changes(
             [facts_of(placements[place], self._roof.threads) for place, _ in timed],
-            [each.pace for _, each in timed],
-            learned.pace,
+            [each.core_state for _, each in timed],
+            learned.core_state,
         )
         return {place: change for (place, _), change in zip(timed, changes, strict=True)}
 

@@ -96,7 +96,7 @@ def profile(
         found.roof,
         notes=(*found.passed.notes, *here.notes),
         # Beside a measurement stands what is expected of the cores as they ran.
-        predictor=replace(predictor, pace=found.timed.run.pace) if predictor else None,
+        predictor=replace(predictor, core_state=found.timed.run.core_state) if predictor else None,
         timed=found.timed,
     )
     # What others disturbed says nothing of this machine.

@@ -15,9 +15,9 @@ from roofline.errors import HardwareError, ModelError, argument
 from roofline.latency.allocator import allocator_here
 from roofline.latency.measuring.rounds import Effort, Gauges
 from roofline.latency.samples import RunMeasurement, Timed
+from roofline.machine.core_state import CoreState
 from roofline.machine.hardware import HardwareProfile
-from roofline.machine.measuring.pace_gauge import pace_gauge
-from roofline.machine.pace import Pace
+from roofline.machine.measuring.core_state_reader import core_state_reader
 from roofline.machine.system.activity import (
     check_quiet,
     disturbances,
@@ -70,7 +70,7 @@ class MeasuredAgain:
     """Whole passes, in seconds, and how fast the cores ran meanwhile."""
 
     sample: Sample
-    pace: Pace
+    core_state: CoreState
 
 
 @contextmanager
@@ -101,12 +101,12 @@ def bench(
 
 @contextmanager
 def gauged(on: Bench, threads: int, gauges: Gauges | None = None) -> Iterator[Gauges]:
-    """So many pinned threads, and gauges that have the pace of their cores."""
+    """So many pinned threads, and gauges that have the core state."""
     from roofline.latency.measuring.rounds import team
 
     cores = on.topology.cores
-    with team(threads, cores), pace_gauge(cores[:threads]) as pace:
-        yield replace(gauges or Gauges(), pace=pace)
+    with team(threads, cores), core_state_reader(cores[:threads]) as core_state:
+        yield replace(gauges or Gauges(), core_state=core_state)
 
 
 def real_model(workload: Workload) -> torch.nn.Module:
@@ -194,8 +194,8 @@ def measure(
             compiled=found.compiled,
             date=date.today().isoformat(),
             conditions=(*conditions, *found.notes),
-            clock_hz=found.pace.clock_hz,
-            core_to_core_latency_s=found.pace.core_to_core_latency_s,
+            clock_hz=found.core_state.clock_hz,
+            core_to_core_latency_s=found.core_state.core_to_core_latency_s,
         ),
         operators=found.operators,
         page_faults=found.operator_faults,
@@ -228,7 +228,7 @@ def measure_again(
             effort=effort,
             gauges=gauges,
         )
-    return MeasuredAgain(sample=Sample(times_s=rounds.times_s(0)), pace=rounds.pace)
+    return MeasuredAgain(sample=Sample(times_s=rounds.times_s(0)), core_state=rounds.core_state)
 
 
 def type_of(model: torch.nn.Module, run: Run) -> str:

@@ -200,7 +200,7 @@ def time_round(here: Bench, whole: FoldedCandidate, effort: Effort) -> RoundTime
     if whole.folds:
         model = fold_batch_norms(model, whole.folds)
     found = measure_again(here, asked, model, threads=whole.threads, effort=effort)
-    return RoundTime(times_s=found.sample.times_s, clock_hz=found.pace.clock_hz)
+    return RoundTime(times_s=found.sample.times_s, clock_hz=found.core_state.clock_hz)
 
 
 def fold_batch_norms(model: torch.nn.Module, pairs: Sequence[tuple[str, str]]) -> torch.nn.Module:

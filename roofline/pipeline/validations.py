@@ -23,7 +23,7 @@ from roofline.latency.measuring.rounds import Effort
 from roofline.latency.predictor import Predictor
 from roofline.latency.store import Store
 from roofline.latency.validation import Validation
-from roofline.machine.pace import Pace
+from roofline.machine.core_state import CoreState
 from roofline.machine.system.host import package_version
 from roofline.minimum import minimum_times
 from roofline.pipeline.calibrations import DESIGN_EFFORT, problem_of, subject_workload
@@ -54,14 +54,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def predictors_without(calibration: Calibration, lanes: int) -> Callable[[str, Pace], Predictor]:
-    """Return what predicts a family on cores of a pace, learned from all other families."""
+def predictors_without(
+    calibration: Calibration, lanes: int
+) -> Callable[[str, CoreState], Predictor]:
+    """Return the predictor of a family at a core state, learned from all other families."""
 
     @functools.cache
     def known(family: str) -> Calibration:
         return Calibration(calibration.runs, without=family, page_fault_s=calibration.page_fault_s)
 
-    return lambda family, pace: Predictor(calibration=known(family), pace=pace, lanes=lanes)
+    return lambda family, core_state: Predictor(
+        calibration=known(family), core_state=core_state, lanes=lanes
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +105,7 @@ def judged_pass(
     minimum = minimum_times(limits, fused_traffic(records), model_work(records), roof)
     shapes = [each.shape for each in passed.inputs if each.shape]
     run = predicted.run
-    usual = replace(predictor, pace=None).predict(placements, found.roof.threads).run
+    usual = replace(predictor, core_state=None).predict(placements, found.roof.threads).run
     return ModelValidation(
         model=passed.name,
         family=family_of(passed.name),
@@ -127,7 +131,7 @@ def judged_pass(
         predicted_settled_s=run.settled_s if run else None,
         predicted_page_faults=run.page_faults if run else None,
         page_faults=found.timed.run.page_faults,
-        remeasured_clock_hz=again.pace.clock_hz if again else None,
+        remeasured_clock_hz=again.core_state.clock_hz if again else None,
         measured_times_s=found.timed.run.end_to_end.times_s,
         remeasured_times_s=again.sample.times_s if again else (),
         discarded=found.timed.run.discarded,
@@ -221,7 +225,7 @@ def validate(
                     skipped.append(outcome)
                     continue
                 family = family_of(outcome.found.passed.name)
-                predictor = predictor_without(family, outcome.found.timed.run.pace)
+                predictor = predictor_without(family, outcome.found.timed.run.core_state)
                 said = None
                 if operators_measured:
                     # It was measured, and that is judged all the same.
@@ -350,11 +354,17 @@ def _ratio(
     predicted_s: list[float | None] = []
     again_s: list[float | None] = []
     for each in (standard, separable):
-        found, pace = each.found, each.found.timed.run.pace
-        said = replace(learned, pace=pace).predict(found.placements, found.roof.threads).run
+        found, core_state = each.found, each.found.timed.run.core_state
+        said = (
+            replace(learned, core_state=core_state)
+            .predict(found.placements, found.roof.threads)
+            .run
+        )
         predicted_s.append(said.predicted_s if said else None)
         again = each.again
-        again_s.append(again.sample.median_s / again.pace.slowdown(pace) if again else None)
+        again_s.append(
+            again.sample.median_s / again.core_state.slowdown(core_state) if again else None
+        )
     return RatioValidation(
         name=name,
         predicted=_quotient(*predicted_s),

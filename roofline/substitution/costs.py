@@ -329,7 +329,7 @@ class _CalibratedCosts(_SummedCosts):
         if self._predictor is None:
             return 0.0
         return self._predictor.calibration.overhead_s(
-            self._roof.threads, calls=calls, pace=self._predictor.pace
+            self._roof.threads, calls=calls, core_state=self._predictor.core_state
         )
 
 
@@ -347,7 +347,7 @@ class PredictedCosts(_CalibratedCosts):
 
     def _times(self, wanted: Sequence[tuple[Facts, Call | None]]) -> list[float | None]:
         if new := [each for each in dict.fromkeys(f for f, _ in wanted) if each not in self._known]:
-            found = self._predict.calibration.predict(new, self._predict.pace)
+            found = self._predict.calibration.predict(new, self._predict.core_state)
             for each, answer in zip(new, found, strict=True):
                 self._known[each] = answer.predicted_s if answer is not None else None
         return [self._known[facts] for facts, _ in wanted]
@@ -373,7 +373,7 @@ class MeasuredCosts(_CalibratedCosts):
         super().__init__(count, roof, learned)
         self._time = time
         self._known: dict[Call, float | None] = {}
-        self._usual = learned.calibration.pace if learned else None
+        self._usual = learned.calibration.core_state if learned else None
 
     def time_s(self, call: Call | None) -> float | None:
         """Return the time of one call; None: not timed, or not measurable."""
@@ -400,10 +400,12 @@ class MeasuredCosts(_CalibratedCosts):
 
     def _state_factors(self, timed: Sequence[tuple[Call, Facts, IsolatedSample]]) -> list[float]:
         """Return the factors that scale times to the reference clock state."""
-        paces = [sample.pace for _, _, sample in timed]
+        core_states = [sample.core_state for _, _, sample in timed]
         if self._predictor is not None:
             facts = [facts for _, facts, _ in timed]
-            return self._predictor.calibration.changes(facts, paces, self._predictor.pace)
-        if self._usual is None and paces:
-            self._usual = paces[0]
-        return [self._usual.slowdown(each) if self._usual else 1.0 for each in paces]
+            return self._predictor.calibration.changes(
+                facts, core_states, self._predictor.core_state
+            )
+        if self._usual is None and core_states:
+            self._usual = core_states[0]
+        return [self._usual.slowdown(each) if self._usual else 1.0 for each in core_states]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from roofline.latency.calibration import Calibration
 from roofline.latency.learning import SHARED
 from roofline.latency.samples import Facts, RunSample
-from roofline.machine.pace import Pace
+from roofline.machine.core_state import CoreState
 from tests.latency.samples import call_of, run_of, sample_of
 
 THREADS = 2
@@ -312,7 +312,7 @@ def test_every_prediction_is_a_time_within_its_interval(
 # How fast the cores run
 
 
-def at_pace(each: RunSample, pace: Pace, factor: float) -> RunSample:
+def at_core_state(each: RunSample, core_state: CoreState, factor: float) -> RunSample:
     """The same run on cores that run so fast, where all of it takes `factor` times as long."""
     return replace(
         each,
@@ -320,8 +320,8 @@ def at_pace(each: RunSample, pace: Pace, factor: float) -> RunSample:
         operators_s=each.operators_s * factor,
         free_s=each.free_s * factor,
         operators=tuple(replace(one, time_s=one.time_s * factor) for one in each.operators),
-        clock_hz=pace.clock_hz,
-        core_to_core_latency_s=pace.core_to_core_latency_s,
+        clock_hz=core_state.clock_hz,
+        core_to_core_latency_s=core_state.core_to_core_latency_s,
     )
 
 
@@ -329,17 +329,17 @@ def test_times_of_any_clock_are_those_of_one() -> None:
     """Every other family was measured on cores that had half of their clock."""
     clocks = {family: 4e9 / (1 + place % 2) for place, family in enumerate(FAMILIES)}
     known = Calibration(
-        at_pace(each, Pace(clock_hz=clocks[each.family]), 4e9 / clocks[each.family])
+        at_core_state(each, CoreState(clock_hz=clocks[each.family]), 4e9 / clocks[each.family])
         for each in runs()
     )
-    assert known.pace == Pace(clock_hz=3e9)
+    assert known.core_state == CoreState(clock_hz=3e9)
     asked = facts(20.1)
     for clock_hz in (4e9, 2e9, 1e9):
-        (found,) = [each for each in known.predict([asked], Pace(clock_hz=clock_hz)) if each]
+        (found,) = [each for each in known.predict([asked], CoreState(clock_hz=clock_hz)) if each]
         assert found.predicted_s == pytest.approx(law_s(asked) * 4e9 / clock_hz, rel=0.05)
     (usual,) = [each for each in known.predict([asked]) if each]
     assert usual.predicted_s == pytest.approx(law_s(asked) * 4 / 3, rel=0.05)
-    overhead_s = known.overhead_s(THREADS, calls=10, pace=Pace(clock_hz=2e9))
+    overhead_s = known.overhead_s(THREADS, calls=10, core_state=CoreState(clock_hz=2e9))
     assert overhead_s == pytest.approx(10 * 3e-6 * 2, rel=1e-6)
     # Each was held out at its own clock.
     assert all(abs(each.error) < 0.05 for each in known.held_out)
@@ -347,16 +347,16 @@ def test_times_of_any_clock_are_those_of_one() -> None:
 
 def test_an_interval_allows_for_any_clock_where_none_is_told() -> None:
     known = Calibration(
-        at_pace(each, Pace(clock_hz=4e9 / (1 + place % 2)), 1.0 + place % 2)
+        at_core_state(each, CoreState(clock_hz=4e9 / (1 + place % 2)), 1.0 + place % 2)
         for place, each in enumerate(runs())
     )
     calls = [facts(19.5), facts(22.5, "slow")]
     predictions = [each for each in known.predict(calls) if each is not None]
     usual = known.predict_run(calls, predictions, calls=10)
-    told = known.predict_run(calls, predictions, calls=10, pace=known.pace)
+    told = known.predict_run(calls, predictions, calls=10, core_state=known.core_state)
     assert usual.predicted_s == told.predicted_s
     # A clock that could not be read is not told.
-    assert known.predict_run(calls, predictions, calls=10, pace=Pace()) == usual
+    assert known.predict_run(calls, predictions, calls=10, core_state=CoreState()) == usual
     assert usual.high_s / usual.low_s > 2 * told.high_s / told.low_s
     least_s = sum(map(law_s, calls)) + 10 * 3e-6
     assert usual.low_s < least_s < 2 * least_s < usual.high_s
@@ -365,15 +365,16 @@ def test_an_interval_allows_for_any_clock_where_none_is_told() -> None:
 def test_the_way_from_core_to_core_is_learned() -> None:
     """Ten times as far makes every call take 1.4 times as long."""
     near, far = (
-        Pace(clock_hz=4e9, core_to_core_latency_s=25e-9),
-        Pace(clock_hz=4e9, core_to_core_latency_s=250e-9),
+        CoreState(clock_hz=4e9, core_to_core_latency_s=25e-9),
+        CoreState(clock_hz=4e9, core_to_core_latency_s=250e-9),
     )
     known = Calibration(
-        [at_pace(each, near, 1.0) for each in runs()] + [at_pace(each, far, 1.4) for each in runs()]
+        [at_core_state(each, near, 1.0) for each in runs()]
+        + [at_core_state(each, far, 1.4) for each in runs()]
     )
     asked = facts(20.1)
-    for pace, factor in ((near, 1.0), (far, 1.4)):
-        (found,) = [each for each in known.predict([asked], pace) if each]
+    for core_state, factor in ((near, 1.0), (far, 1.4)):
+        (found,) = [each for each in known.predict([asked], core_state) if each]
         assert found.predicted_s == pytest.approx(factor * law_s(asked), rel=0.05)
         assert found.distance < 1
     # What was timed near takes as much longer far; in twice the clock half of that.
@@ -381,13 +382,15 @@ def test_the_way_from_core_to_core_is_learned() -> None:
     assert change == pytest.approx(1.4, rel=0.05)
     (change,) = known.changes([asked], [near], replace(far, clock_hz=8e9))
     assert change == pytest.approx(0.7, rel=0.05)
-    assert known.changes([asked], [Pace()], far) == [1.0]
+    assert known.changes([asked], [CoreState()], far) == [1.0]
 
 
 def test_on_one_thread_it_does_not_matter_where_the_other_core_is() -> None:
     calls = [facts(20.0, threads=1), facts(22.0, threads=1)]
     known = Calibration(
-        at_pace(run(family, calls), Pace(clock_hz=4e9, core_to_core_latency_s=10.0**-place), 1.0)
+        at_core_state(
+            run(family, calls), CoreState(clock_hz=4e9, core_to_core_latency_s=10.0**-place), 1.0
+        )
         for place, family in enumerate(FAMILIES, start=6)
     )
     kind = known.kind("product", "float32", 1)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofline.latency.measuring.rounds import Effort, Gauges, Rounds, run_rounds
-from roofline.machine.pace import Pace
+from roofline.machine.core_state import CoreState
 
 
 class Bench:
@@ -186,38 +186,38 @@ def test_efforts_that_are_none(wrong: dict[str, int]) -> None:
 # How fast the cores ran
 
 
-def paced(bench: Bench, paces: Sequence[Pace]) -> tuple[Gauges, list[Pace]]:
-    """Gauges that read `paces` one after another, and those that were read."""
-    read: list[Pace] = []
+def paced(bench: Bench, core_states: Sequence[CoreState]) -> tuple[Gauges, list[CoreState]]:
+    """Gauges that read `core_states` one after another, and those that were read."""
+    read: list[CoreState] = []
 
-    def pace() -> Pace:
-        read.append(paces[len(read)])
+    def core_state() -> CoreState:
+        read.append(core_states[len(read)])
         return read[-1]
 
-    return replace(bench.gauges(), pace=pace), read
+    return replace(bench.gauges(), core_state=core_state), read
 
 
 def test_a_round_has_the_pace_between_its_begin_and_its_end() -> None:
     bench = Bench()
-    gauges, read = paced(bench, [Pace(clock_hz=each) for each in (4e9, 2e9, 3e9)])
+    gauges, read = paced(bench, [CoreState(clock_hz=each) for each in (4e9, 2e9, 3e9)])
     found = run_rounds([bench.subject("a")], gauges, effort(least=2, most=2))
-    assert [each.clock_hz for each in found.paces] == [3e9, 2.5e9]
-    assert found.pace == Pace(clock_hz=2.75e9)
+    assert [each.clock_hz for each in found.core_states] == [3e9, 2.5e9]
+    assert found.core_state == CoreState(clock_hz=2.75e9)
     assert len(read) == 3
 
 
 def test_short_passes_share_a_reading() -> None:
     """Reading takes longer than they do: 9 of 10 rounds of 4 ms take over what was read."""
     bench = Bench()
-    gauges, read = paced(bench, [Pace(clock_hz=each) for each in (4e9, 2e9, 9e9)])
+    gauges, read = paced(bench, [CoreState(clock_hz=each) for each in (4e9, 2e9, 9e9)])
     found = run_rounds([bench.subject("a", [0.004])], gauges, effort(least=10, most=10))
-    assert [each.clock_hz for each in found.paces] == [4e9] * 5 + [3e9] + [2e9] * 4
+    assert [each.clock_hz for each in found.core_states] == [4e9] * 5 + [3e9] + [2e9] * 4
     assert len(read) == 2
 
 
 def test_disturbed_rounds_have_no_part_in_the_pace() -> None:
     bench = Bench(lambda number, _name: 0.5 if number == 0 else 1.0)
-    gauges, _ = paced(bench, [Pace(clock_hz=each) for each in (1e9, 1e9, 3e9)])
+    gauges, _ = paced(bench, [CoreState(clock_hz=each) for each in (1e9, 1e9, 3e9)])
     found = run_rounds([bench.subject("a")], gauges, effort(least=1, most=1))
     assert found.discarded == 1
-    assert found.pace == Pace(clock_hz=2e9)
+    assert found.core_state == CoreState(clock_hz=2e9)

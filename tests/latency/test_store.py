@@ -35,8 +35,8 @@ from roofline.latency.samples import (
     RunSample,
 )
 from roofline.latency.store import STORE_VERSION, Environment, Store, read_runs
+from roofline.machine.core_state import CoreState
 from roofline.machine.hardware import Host
-from roofline.machine.pace import Pace
 from tests.latency.samples import call_of, run_of, sample_of
 
 HOST = Host(
@@ -82,7 +82,8 @@ def run(model: str = "resnet18", operators: int = 2) -> RunSample:
 
 def alone(times_s: tuple[float, ...]) -> IsolatedSample:
     return IsolatedSample(
-        sample=Sample(times_s=times_s), pace=Pace(clock_hz=3.9e9, core_to_core_latency_s=2e-7)
+        sample=Sample(times_s=times_s),
+        core_state=CoreState(clock_hz=3.9e9, core_to_core_latency_s=2e-7),
     )
 
 
@@ -257,11 +258,11 @@ def test_threads_share_a_store(path: Path) -> None:
 
 ELSEWHERE = {
     "torch 2.12.0+cpu became 2.13.0+cpu": OLDER,
-    "CPU model 'Real 1' became 'Imagined 9000'": replace(
+    "CPU model 'Real 1' → 'Imagined 9000'": replace(
         HERE, host=replace(HOST, cpu_model="Real 1")
     ),
-    "available CPUs 1 became 2": replace(HERE, host=replace(HOST, available_cpus=1)),
-    "instruction sets fma are new": replace(HERE, host=replace(HOST, instruction_sets=("avx2",))),
+    "available CPUs 1 → 2": replace(HERE, host=replace(HOST, available_cpus=1)),
+    "instruction sets added: fma": replace(HERE, host=replace(HOST, instruction_sets=("avx2",))),
     "what is told of an operator changed (version 0 became 3)": replace(HERE, facts_version=0),
 }
 
@@ -293,7 +294,7 @@ def test_what_was_measured_elsewhere_is_not_used_and_that_is_said(
 def test_everything_that_differs_is_said() -> None:
     other = replace(OLDER, host=replace(HOST, available_cpus=4), facts_version=7)
     assert other.difference(HERE) == (
-        "available CPUs 4 became 2; torch 2.12.0+cpu became 2.13.0+cpu;"
+        "available CPUs 4 → 2; torch 2.12.0+cpu became 2.13.0+cpu;"
         " what is told of an operator changed (version 7 became 3)"
     )
     assert HERE.difference(HERE) == ""
@@ -678,7 +679,7 @@ def test_where_there_is_no_file_nothing_is_read(path: Path) -> None:
 
 def test_the_environment_measured_in_last_is_read(path: Path) -> None:
     filled(path, "old", environment=OLDER)
-    filled(path, "elsewhere", environment=ELSEWHERE["available CPUs 1 became 2"])
+    filled(path, "elsewhere", environment=ELSEWHERE["available CPUs 1 → 2"])
     filled(path, "here")
     filled(path, "other facts", environment=replace(HERE, facts_version=FACTS_VERSION + 1))
     assert read_runs(path, HOST) == (HERE, (run("here"),))

@@ -120,7 +120,9 @@ def test_a_clock_and_pages_that_the_system_did_not_promise_are_told(
     profile, _ = measure(machine)
     pages, clock = profile.conditions
     assert pages.startswith("small pages: only 1 MiB of ")
-    assert clock.startswith("clock: measured 3.00 GHz is 25 % below the reported maximum of 4.00 GHz")
+    assert clock.startswith(
+        "clock: measured 3.00 GHz is 25 % below the reported maximum of 4.00 GHz"
+    )
 
 
 # --- memory --------------------------------------------------------------------------------------

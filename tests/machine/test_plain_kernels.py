@@ -14,9 +14,9 @@ from roofline.machine.kernels import compiler, pointer_chase
 from roofline.machine.kernels.assembly import Architecture, check
 from roofline.machine.kernels.compiler import CompiledKernel
 from roofline.machine.kernels.pointer_chase import CHAIN, FAILED_BYTE, LINE_BYTE, TURN_BYTE
+from roofline.machine.measuring.core_state_reader import CoreToCoreTimer, clock_trial
 from roofline.machine.measuring.estimation import estimate
 from roofline.machine.measuring.kernel_measurement import measured_clock
-from roofline.machine.measuring.pace_gauge import CoreToCoreTimer, clock_trial
 from roofline.machine.measuring.pinned_threads import PinnedThreads, aligned
 from roofline.machine.system.host import architecture
 from roofline.machine.system.topology import describe_topology

@@ -19,8 +19,8 @@ from roofline.core.sampling import Sample
 from roofline.design.comparison.ratios import RoundTime
 from roofline.errors import HardwareError, InputError, MeasurementError
 from roofline.latency.samples import IsolatedSample
+from roofline.machine.core_state import UNKNOWN
 from roofline.machine.hardware import HardwareProfile
-from roofline.machine.pace import UNKNOWN
 from roofline.pipeline import (
     optimization_machine,
     optimizing,
@@ -345,7 +345,7 @@ def test_measured_costs_time_operators_and_tell_what_each_rewrite_saves(
     @contextmanager
     def timed(*_: object, **__: object) -> Iterator[Any]:
         yield lambda calls: [
-            IsolatedSample(sample=Sample(times_s=(1.0,)), pace=UNKNOWN) for _ in calls
+            IsolatedSample(sample=Sample(times_s=(1.0,)), core_state=UNKNOWN) for _ in calls
         ]
 
     monkeypatch.setattr(optimization_machine, "_open_timer", timed)

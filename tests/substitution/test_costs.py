@@ -16,8 +16,8 @@ from roofline.latency.features import facts_of
 from roofline.latency.measuring.calls import Call
 from roofline.latency.predictor import Predictor
 from roofline.latency.samples import Facts, IsolatedSample, OperatorSample, RunSample
+from roofline.machine.core_state import CoreState
 from roofline.machine.hardware import Duration, HardwareProfile, Overhead
-from roofline.machine.pace import Pace
 from roofline.placement import Roof, place
 from roofline.substitution.costs import (
     FusedCosts,
@@ -267,7 +267,7 @@ def test_predicted_costs_are_what_predict_says() -> None:
 
 
 def sample(time_s: float, clock_hz: float | None = None) -> IsolatedSample:
-    return IsolatedSample(sample=Sample(times_s=(time_s,)), pace=Pace(clock_hz=clock_hz))
+    return IsolatedSample(sample=Sample(times_s=(time_s,)), core_state=CoreState(clock_hz=clock_hz))
 
 
 class Clock:

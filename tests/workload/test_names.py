@@ -139,7 +139,9 @@ def test_a_package_that_is_something_else_or_not_there_has_no_names(
     before = f"import sys; sys.path.insert(0, {str(tmp_path)!r})"
     if content is None:
         before = f"import sys; sys.modules.update(dict.fromkeys({names.LIBRARIES!r}))"
-    asked = "list(names.all_names()), names.has_model('timm', 'resnet50'), names.nearest_type('bert')"
+    asked = (
+        "list(names.all_names()), names.has_model('timm', 'resnet50'), names.nearest_type('bert')"
+    )
     assert names_after(before, f"({asked})") == ([], False, None)
 
 

@@ -305,9 +305,7 @@ def test_a_users_file_may_import_torchvision_beside_a_cpu_only_torch(
     path.write_text(
         f"{first}\ndef make():\n    import torchvision\n    return torchvision.models.alexnet()\n"
     )
-    code = (
-        f"from roofline.workload.models.sources import load_model; print(load_model({f'{path}:make'!r}).module)"
-    )
+    code = f"from roofline.workload.models.sources import load_model; print(load_model({f'{path}:make'!r}).module)"
     done = forked(code)
     assert done.returncode == 0, done.stderr
     assert b"AlexNet" in done.stdout

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from roofline.core.sampling import Sample, quantile
-from roofline.machine.pace import Pace
+from roofline.machine.core_state import CoreState
 
 _LEAST_DIGITS, _MOST_DIGITS = 2, 4
 
@@ -113,7 +113,7 @@ class RoundTime:
 
     def __post_init__(self) -> None:
         Sample(times_s=self.times_s)
-        Pace(clock_hz=self.clock_hz)
+        CoreState(clock_hz=self.clock_hz)
 
     @property
     def measured_s(self) -> float:
@@ -122,8 +122,8 @@ class RoundTime:
 
     def at_clock_of(self, other: RoundTime) -> float:
         """Return the median scaled to the clock of `other`, if both are known."""
-        return self.measured_s / Pace(clock_hz=self.clock_hz).slowdown(
-            Pace(clock_hz=other.clock_hz)
+        return self.measured_s / CoreState(clock_hz=self.clock_hz).slowdown(
+            CoreState(clock_hz=other.clock_hz)
         )
 
 

@@ -19,7 +19,7 @@ from roofline.core.sampling import Sample
 from roofline.core.units import format_bytes
 from roofline.errors import MeasurementError, ModelError, RooflineError
 from roofline.latency.measuring.rounds import SHORTEST_S, Effort, Gauges, Rounds, run_rounds
-from roofline.machine.pace import UNKNOWN, Pace
+from roofline.machine.core_state import UNKNOWN, CoreState
 from roofline.run import Run
 from roofline.workload.capture.model_errors import raise_as_model_error
 from roofline.workload.capture.passes import Recording, capture_lock, module_paths
@@ -128,9 +128,9 @@ class InPlace:
 
     ``operators`` has one sample for each record of ``capture``, ``end_to_end`` is of passes in
     which nothing was timed but the whole, in turn with the others; ``compiled`` the same under
-    `torch.compile`. ``pace`` is that of the cores meanwhile. ``page_faults`` are the minor ones
-    of a pass, ``operator_faults`` those of each operator, ``discarded`` the rounds that did not get
-    the cores; where none did ``are_disturbed`` is true. ``notes`` say what else was noticed.
+    `torch.compile`. ``core_state`` is the one meanwhile. ``page_faults`` are the minor ones of a
+    pass, ``operator_faults`` those of each operator, ``discarded`` the rounds that did not get the
+    cores; where none did ``are_disturbed`` is true. ``notes`` say what else was noticed.
     """
 
     capture: Capture
@@ -140,7 +140,7 @@ class InPlace:
     operator_faults: tuple[int, ...]
     discarded: int
     are_disturbed: bool
-    pace: Pace = UNKNOWN
+    core_state: CoreState = UNKNOWN
     compiled: Sample | None = None
     notes: tuple[str, ...] = ()
 
@@ -222,7 +222,7 @@ def measure_in_place(
             operator_faults=tuple(max(0, round(each)) for each in page_faults),
             discarded=rounds.discarded,
             are_disturbed=rounds.are_disturbed,
-            pace=rounds.pace,
+            core_state=rounds.core_state,
             compiled=Sample(times_s=rounds.times_s(2)) if len(subjects) > 2 else None,
             notes=(*notes, *growth(resident_bytes, len(subjects))),
         )

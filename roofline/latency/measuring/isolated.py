@@ -142,5 +142,5 @@ def _measured(
     rounds = run_rounds([turns.prepare, turns.call], gauges, effort)
     # Those that warm up come before all rounds.
     times_s = tuple(turns.seconds[effort.warm_ups + number] for number in rounds.kept)
-    sample = IsolatedSample(sample=Sample(times_s=times_s), pace=rounds.pace)
+    sample = IsolatedSample(sample=Sample(times_s=times_s), core_state=rounds.core_state)
     return sample, rounds.are_disturbed

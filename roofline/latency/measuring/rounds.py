@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from roofline.core.progress import Progress
-from roofline.machine.pace import Pace, usual_pace
+from roofline.machine.core_state import CoreState, median_core_state
 
 Clock = Callable[[], float]
 
@@ -74,7 +74,7 @@ class Gauges:
     """Clocks in seconds and the counter of page faults; fakes in tests. ``waited`` are the seconds
     that threads had no core when they asked for one.
 
-    ``pace`` reads how fast the cores run, which takes some hundred microseconds.
+    ``core_state`` reads how fast the cores run, which takes some hundred microseconds.
     ``wait`` returns when all that was asked of the device is done (CUDA; a CPU does it at once),
     and ``waits`` says that there is such a wait, in which the thread has no core.
     """
@@ -83,7 +83,7 @@ class Gauges:
     thread_cpu: Clock = time.thread_time
     page_faults: Callable[[], int] = process_faults
     waited: Clock = waited_for_cores_s
-    pace: Callable[[], Pace] = Pace
+    core_state: Callable[[], CoreState] = CoreState
     wait: Callable[[], None] = field(default=lambda: None)
     waits: bool = False
 
@@ -174,15 +174,15 @@ class Effort:
 class Rounds:
     """What rounds gave: for each one that counts, the passes of all subjects in their order.
 
-    ``kept`` are their numbers, from 0, among all that ran; ``paces`` are those that the cores had
-    when it began and when it ended. ``discarded`` is how many were thrown away because a pass did
+    ``kept`` are their numbers, from 0, among all that ran; ``core_states`` are those
+    at their beginning and end. ``discarded`` is how many were thrown away because a pass did
     not get the cores. Where too few were left, the least disturbed of them count too, and
     ``are_disturbed`` says so.
     """
 
     passages: tuple[tuple[Passage, ...], ...]
     kept: tuple[int, ...]
-    paces: tuple[Pace, ...]
+    core_states: tuple[CoreState, ...]
     discarded: int
     are_disturbed: bool
 
@@ -195,9 +195,9 @@ class Rounds:
         return tuple(each[subject].page_faults for each in self.passages)
 
     @property
-    def pace(self) -> Pace:
-        """The median pace of the rounds that count."""
-        return usual_pace(self.paces)
+    def core_state(self) -> CoreState:
+        """The median core state of the rounds that count."""
+        return median_core_state(self.core_states)
 
 
 _PACE_HOLDS_S = 0.02
@@ -217,18 +217,18 @@ def run_rounds(
         for subject in subjects:
             subject()
     begin = gauges.wall()
-    clean: list[tuple[int, tuple[Passage, ...], Pace]] = []
-    disturbed: list[tuple[int, tuple[Passage, ...], Pace]] = []
-    pace, age_s = gauges.pace(), 0.0
+    clean: list[tuple[int, tuple[Passage, ...], CoreState]] = []
+    disturbed: list[tuple[int, tuple[Passage, ...], CoreState]] = []
+    core_state, age_s = gauges.core_state(), 0.0
     while True:
-        started_at = pace
+        started_at = core_state
         passages = tuple(map(gauges.passage, subjects))
         age_s += math.fsum(each.wall_s for each in passages)
         if age_s > _PACE_HOLDS_S:
-            pace, age_s = gauges.pace(), 0.0
+            core_state, age_s = gauges.core_state(), 0.0
         number = len(clean) + len(disturbed)
         is_disturbed = any(each.is_disturbed for each in passages)
-        found = (number, passages, usual_pace((started_at, pace)))
+        found = (number, passages, median_core_state((started_at, core_state)))
         (disturbed if is_disturbed else clean).append(found)
         elapsed_s = gauges.wall() - begin
         if progress is not None:
@@ -245,11 +245,11 @@ def run_rounds(
         disturbed, key=lambda each: -min(passage.cpu_share for passage in each[1])
     )
     filled = least_disturbed[: max(0, effort.least - len(clean))]
-    numbers, rounds, paces = zip(*clean, *filled, strict=True)
+    numbers, rounds, core_states = zip(*clean, *filled, strict=True)
     return Rounds(
         passages=rounds,
         kept=numbers,
-        paces=paces,
+        core_states=core_states,
         discarded=len(disturbed) - len(filled),
         are_disturbed=bool(filled),
     )

@@ -28,6 +28,7 @@ from roofline.machine.kernels.compiler import CompiledKernel
 from roofline.machine.kernels.compute import compute_kernels
 from roofline.machine.kernels.stream import stream_kernels
 from roofline.machine.measuring import ceilings, selection
+from roofline.machine.measuring.core_state_reader import CoreToCoreTimer, clock_trial
 from roofline.machine.measuring.estimation import (
     Estimate,
     Finding,
@@ -36,7 +37,6 @@ from roofline.machine.measuring.estimation import (
     duration,
     provenance,
 )
-from roofline.machine.measuring.pace_gauge import CoreToCoreTimer, clock_trial
 from roofline.machine.measuring.pinned_threads import (
     HUGE_BYTE,
     Array,
