@@ -1,18 +1,18 @@
-"""The errors that roofline raises for its user, each with the exit code of the command line.
+"""Errors for the user, with exit codes of the command line.
 
 ::
 
-    RooflineError            1  something failed while running
-    ├── InputError           2  what the user gave is wrong: model, shape, option, file
-    │   ├── ModelError       2  a model that is not found, cannot be built, or rejects its inputs
-    │   ├── HardwareError    2  a hardware profile that is not found or not valid
-    │   └── FileFormatError  2  a file that is not ours, is cut short or of a newer version
-    ├── MeasurementError     1  a measurement that could not be made
-    ├── IncompleteError      3  the result covers less than was asked for (``--min-coverage``)
-    └── ThresholdError       4  a figure is beyond what the user allows (``--fail-if``)
+    RooflineError            1  runtime error
+    ├── InputError           2  wrong input: model, shape, option, file
+    │   ├── ModelError       2  unknown model, or one that cannot be built or rejects its inputs
+    │   ├── HardwareError    2  unknown or invalid hardware profile
+    │   └── FileFormatError  2  damaged file, other format, or newer version
+    ├── MeasurementError     1  measurement failed
+    ├── IncompleteError      3  coverage below ``--min-coverage``
+    └── ThresholdError       4  condition of ``--fail-if`` failed
 
-An interrupt (Ctrl-C) ends with 130. Every message is one line: what is wrong, where, and the fix;
-under that of a `core.source_errors.PlacedError` stand the text and a caret.
+An interrupt (Ctrl-C) ends with 130. Every message is one line: what is wrong, and the fix; a
+`core.source_errors.PlacedError` adds the text with a caret.
 """
 
 from __future__ import annotations
@@ -23,53 +23,52 @@ from difflib import get_close_matches
 
 
 class RooflineError(Exception):
-    """Something failed while running; exit code 1."""
+    """Runtime error; exit code 1."""
 
     exit_code = 1
 
 
 class InputError(RooflineError):
-    """What the user gave is wrong; exit code 2."""
+    """Wrong input; exit code 2."""
 
     exit_code = 2
 
 
 class ModelError(InputError):
-    """A model that is not found, cannot be built, or rejects its inputs."""
+    """Unknown model, or one that cannot be built or rejects its inputs."""
 
 
 class HardwareError(InputError):
-    """A hardware profile that is not found or not valid."""
+    """Unknown or invalid hardware profile."""
 
 
 class FileFormatError(InputError):
-    """A file that is not ours, is cut short, or was written by a newer version."""
+    """Damaged file, other format, or newer version."""
 
 
 class MeasurementError(RooflineError):
-    """A measurement that could not be made on this host."""
+    """Measurement that failed on this host."""
 
 
 class IncompleteError(RooflineError):
-    """The result covers less than was asked for; exit code 3."""
+    """Coverage below the required one; exit code 3."""
 
     exit_code = 3
 
 
 class ThresholdError(RooflineError):
-    """A figure is beyond what the user allows; exit code 4."""
+    """Condition failed; exit code 4."""
 
     exit_code = 4
 
 
 _options: dict[str, str] | None = None
-"""Options of the command line by argument, where they are not the argument's name with dashes;
-None: the caller is Python."""
+"""Option names by argument, if not the argument with dashes; None: called from Python."""
 
 
 @contextmanager
 def command_line(options: dict[str, str]) -> Generator[None]:
-    """Let messages name options in place of arguments."""
+    """Use option names instead of argument names in messages."""
     global _options
     before, _options = _options, options
     try:
@@ -79,7 +78,7 @@ def command_line(options: dict[str, str]) -> Generator[None]:
 
 
 def argument(name: str, value: object = None) -> str:
-    """An argument as its caller writes it: ``seq=5`` in Python, ``--seq 5`` as an option."""
+    """Return an argument as typed: ``seq=5`` in Python, ``--seq 5`` on the command line."""
     if _options is None:
         return name if value is None else f"{name}={value!r}"
     option = _options.get(name) or f"--{name.replace('_', '-')}"

@@ -1,9 +1,9 @@
-"""Minimum times of a pass in fused kernels, and of any run of the same function.
+"""Minimum times of a pass: with operator fusion, and of the same function.
 
-The eager minimum time is the sum of the operators' bounds (`placement`). The *fused* one is the sum
-over kernels, as the rules of `workload.fusion` make them, each under the hierarchical roofline. The
-*model* minimum is the largest of all arithmetic and of all bytes of each memory level, whatever
-kernels there are and in whatever order they run (`workload.rewritings`).
+The eager minimum is the sum over operators (`placement`). The *fused* one is the sum over kernels,
+fused by the rules of `workload.fusion`, each under the hierarchical roofline. The *model* minimum
+is the largest of all arithmetic and all bytes per memory level, for any kernels in any order
+(`workload.rewritings`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from roofline.workload.rewritings import ModelWork
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Minimum:
-    """A minimum time in seconds, the ceiling that sets it (the most of it), and its kind."""
+    """A minimum time in seconds, its limiter (the largest part), and its kind."""
 
     time_s: float
     ceiling: str
@@ -30,10 +30,10 @@ class Minimum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinimumTimes:
-    """The minimum times of one pass.
+    """Minimum times of one pass.
 
-    ``kernels_s`` are the seconds of every fused kernel, by the position of its first operator. They
-    add up to ``fused``, unless the model minimum is longer than that.
+    ``kernels_s`` are seconds of fused kernels by the index of their first operator. They add up to
+    ``fused``, unless the model minimum is longer.
     """
 
     fused: Minimum
@@ -50,9 +50,9 @@ def minimum_times(
     flow: Dataflow | None = None,
     cold: bool = False,
 ) -> MinimumTimes | None:
-    """The fused and the model minimum of a pass: model ≤ fused ≤ eager.
+    """Return the fused and the model minimum of a pass: model ≤ fused ≤ eager.
 
-    ``cold``: nothing is in the caches when it begins. None: the machine has no ceilings.
+    ``cold``: caches are empty at the start. None: the machine has no ceilings.
     """
     eager = [each.eager_min_time_s for each in placements]
     eager_s = sum(each for each in eager if each is not None)
@@ -65,12 +65,12 @@ def minimum_times(
         key = (each.ceiling, each.bound)
         by_ceiling[key] = by_ceiling.get(key, 0.0) + each.time_s
     ceiling, bound = max(by_ceiling, key=lambda key: by_ceiling[key], default=("", Bound.FREE))
-    # Neither is longer but for rounding (sums in another order): no kernel is longer than its
-    # operators, and all bytes that a pass must touch are among those that its operators move.
+    # Longer only by rounding: no kernel is longer than its operators, and the bytes that a pass
+    # must touch are among those that its operators move.
     fused_s = min(eager_s, sum(each.time_s for each in kernels.values()))
     model = replace(model, time_s=min(eager_s, model.time_s))
-    # No run beats the model minimum, so none that a compiler fused does. Kernels may come to less:
-    # each is held to its operators, and parts of one result count as one that is touched again.
+    # No fused run beats the model minimum. The sum over kernels can be shorter: each kernel is
+    # limited by its operators, and parts of one result count as reused.
     of_fused = Minimum(time_s=fused_s, ceiling=ceiling, bound=bound)
     if model.time_s > fused_s:
         of_fused = model
@@ -89,7 +89,7 @@ def kernel_minimums(
     flow: Dataflow | None = None,
     cold: bool = False,
 ) -> dict[int, Minimum]:
-    """The least time of every fused kernel, by the position of its first operator."""
+    """Return the minimum time of every fused kernel, by its first operator."""
     records = [each.record for each in placements]
     kernels = fused_records(records, fused, flow)
     reuse = trace_residency([kernel for _, kernel in kernels])
@@ -101,9 +101,8 @@ def kernel_minimums(
         done = [records[index] for index in members if fused[index].is_executed]
         minimum = _kernel_minimum(done, kernel, reuses, traffic_bytes, roof)
         eager_s = sum(placements[index].eager_min_time_s or 0.0 for index in members)
-        # A run that does not fuse these may be faster: results then take memory that values inside
-        # the kernel have left in a cache; and reads pass for stores that stay there, which are
-        # faster.
+        # Unfused, these can be faster: results then reuse memory that is still in a cache, and
+        # reads count as stores that stay there.
         found[members[0]] = replace(minimum, time_s=min(eager_s, minimum.time_s))
     return found
 
@@ -115,13 +114,12 @@ def _kernel_minimum(
     traffic_bytes: int,
     roof: Roof,
 ) -> Minimum:
-    """The least time of operators that run as one kernel: their arithmetic, or what they move.
+    """Return the minimum time of operators fused into one kernel.
 
-    `kernel` is what crosses memory, `reuses` how far back that was touched, `traffic_bytes` all of
-    it, which is what a machine is charged of which only one level is known. What is unknown of the
-    arithmetic takes nothing.
+    `kernel` are the tensors crossing memory, `reuses` their reuse distances, `traffic_bytes` their
+    sum, charged to machines with a single known level. Unknown arithmetic takes no time.
     """
-    # Units beside each other may work at once, and products beside other arithmetic.
+    # Units can overlap, and GEMMs with other arithmetic.
     compute = _of_compute(
         ((ceiling.unit, bool(is_any)), time_s, ceiling.label)
         for record in done
@@ -139,7 +137,7 @@ def _kernel_minimum(
 
 
 def _of_compute(parts: Iterable[tuple[Hashable, float, str]]) -> list[Minimum]:
-    """Seconds of arithmetic, with their ceilings, summed for each of the units that may overlap."""
+    """Return seconds of arithmetic and ceilings, summed by units that can overlap."""
     seconds: dict[Hashable, float] = {}
     labels: dict[Hashable, str] = {}
     for unit, time_s, label in parts:
@@ -151,12 +149,12 @@ def _of_compute(parts: Iterable[tuple[Hashable, float, str]]) -> list[Minimum]:
 
 
 def model_minimum(work: ModelWork, roof: Roof, *, cold: bool = False) -> Minimum:
-    """The least time of any run: all products, or all bytes of one memory level.
+    """Return the minimum time of any run: all GEMMs, or all bytes of one memory level.
 
-    A product of whose type no ceiling is known takes nothing. ``cold``: nothing is in the caches
-    when the pass begins; else each level has what it can hold of the bytes in it.
+    A GEMM without a ceiling of its type takes no time. ``cold``: caches are empty at the start;
+    else each level holds as many of the bytes as fit.
     """
-    # Units beside each other may work at once.
+    # Units can overlap.
     found = _of_compute(
         (
             ceiling.unit,

@@ -1,8 +1,8 @@
-"""Where work and machine meet: each operator under the ceilings, with the time that none can beat.
+"""The hierarchical roofline model: operators under the ceilings of a machine.
 
-The roofline model: S. Williams, A. Waterman, D. Patterson, "Roofline: An Insightful Visual
-Performance Model for Multicore Architectures", Communications of the ACM 52(4), 2009; extended to
-every memory level, with the bytes that must cross each of them (see `workload.residency`).
+S. Williams, A. Waterman, D. Patterson, "Roofline: An Insightful Visual Performance Model for
+Multicore Architectures", Communications of the ACM 52(4), 2009; extended to every memory level,
+with the bytes crossing each of them (`workload.residency`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Pass = Literal["steady", "cold"]
 
 
 class Bound(StrEnum):
-    """What an operator is bound by; ``unknown`` where its FLOP or all ceilings are unknown."""
+    """Class of an operator; ``unknown`` if its FLOP or all ceilings are unknown."""
 
     COMPUTE = "compute"
     MEMORY = "memory"
@@ -44,13 +44,12 @@ class Bound(StrEnum):
 class Placement:
     """One operator under the ceilings of a machine.
 
-    ``level_bytes`` are the bytes that must come from each memory level; ``level`` is the level that
-    takes longest to give them, ``ceiling`` the name of the ceiling that binds.
-    ``intensity_flop_per_byte`` is FLOP per byte crossing ``level``, and ``attainable_flop_per_s``
-    the rate at that intensity under the roof; both None where FLOP is unknown. ``eager_min_time_s``
-    is a time in seconds that nothing doing the operator's defined arithmetic and compulsory traffic
-    can beat; None where there are no ceilings. For an operator of unknown FLOP it is that of its
-    bytes alone, and ``bound`` says ``unknown``.
+    ``level_bytes`` are the bytes crossing each memory level; ``level`` is the one that takes
+    longest, ``ceiling`` the limiter. ``intensity_flop_per_byte`` is the AI at ``level``,
+    ``attainable_flop_per_s`` the rate at that AI; both None if FLOP are unknown.
+    ``eager_min_time_s`` is the minimum time in seconds of the operator's arithmetic and compulsory
+    traffic; None without ceilings. With unknown FLOP, it is that of the bytes, and ``bound`` is
+    ``unknown``.
     """
 
     record: OperatorRecord
@@ -64,16 +63,15 @@ class Placement:
 
 
 class Roof(MachineRoof):
-    """The ceilings of a machine for a number of threads, and operators under them."""
+    """Ceilings of a machine for a number of threads; places operators under them."""
 
     def ceilings_of(
         self, record: OperatorRecord, compute_as: DType | None = None
     ) -> tuple[ComputeRoof | None, ComputeRoof | None]:
-        """The ceiling of an operator's products, and that of its arithmetic of any kind.
+        """Return the ceiling of an operator's GEMMs, and that of its arithmetic of any kind.
 
-        Which of its types an operator computes in is not known (a mask may be wider than what it
-        masks): none is faster than the fastest. None: it has no type with a ceiling, or the
-        ceiling of one of them is not known.
+        The type that it computes in is unknown (a mask may be wider than its input): the fastest
+        one counts. None: no type has a ceiling, or one of them is unknown.
         """
         types = _floating_types(record.inputs) or _floating_types(record.outputs)
         types |= _product_types(record.inputs, record.work.macs)
@@ -89,16 +87,17 @@ class Roof(MachineRoof):
 
     @cached_property
     def _ceilings(self) -> dict[frozenset[DType], tuple[ComputeRoof | None, ComputeRoof | None]]:
-        """Ceilings by the types of operators: most operators of a model have the same."""
+        """Ceilings by operand types, cached."""
         return {frozenset(): (None, None)}
 
     def compute_times(
         self, record: OperatorRecord, compute_as: DType | None = None
     ) -> tuple[tuple[float, ComputeRoof], tuple[float, ComputeRoof]] | None:
-        """The seconds that an operator's products take at least, and all of its arithmetic.
+        """Return the minimum seconds of an operator's GEMMs, and of all its arithmetic, with
+        ceilings.
 
-        Of convolutions, those of the algorithm that takes the fewest count, where the library of
-        the machine has several. None: its FLOP, or the ceiling of its type, is unknown.
+        For convolutions, with the algorithm of the fewest FLOP among those of the machine's
+        library. None: its FLOP, or the ceiling of its type, is unknown.
         """
         of_products, of_any = self.ceilings_of(record, compute_as)
         min_flop = self._min_flop(record)
@@ -113,7 +112,7 @@ class Roof(MachineRoof):
     def _compute_bound(
         self, record: OperatorRecord, compute_as: DType | None = None
     ) -> tuple[float | None, ComputeRoof | None]:
-        """The seconds that an operator's arithmetic takes at least, and the ceiling binding."""
+        """Return the minimum seconds of an operator's arithmetic, and the limiting ceiling."""
         if self._min_flop(record) == 0:
             return 0.0, self.ceilings_of(record, compute_as)[1]
         times = self.compute_times(record, compute_as)
@@ -121,16 +120,16 @@ class Roof(MachineRoof):
 
     @property
     def convolution_algorithms(self) -> str:
-        """The algorithms of convolutions that bounds allow, in words."""
+        """Convolution algorithms that minimum times allow."""
         return ALGORITHMS if self.profile.device == "cuda" else "direct algorithm"
 
     def _min_flop(self, record: OperatorRecord) -> int | None:
-        """The FLOP that no kernel of the machine's library (cuDNN, MIOpen) can avoid."""
+        """Return the FLOP that no kernel of the library (cuDNN, MIOpen) can avoid."""
         is_cuda = self.profile.device == "cuda"
         return min_flop_of_algorithms(record) if is_cuda else record.work.min_flop
 
     def least_share(self, record: OperatorRecord) -> float:
-        """How much of its products by the direct algorithm an operator does at least: 0 to 1."""
+        """Return the minimum share of the GEMM FLOP of the direct algorithm: 0 to 1."""
         direct_flop = record.work.min_mac_flop
         if not direct_flop:
             return 1.0
@@ -138,14 +137,14 @@ class Roof(MachineRoof):
         return max(0, direct_flop - spared_flop) / direct_flop
 
     def compute_s(self, record: OperatorRecord) -> float | None:
-        """The seconds that the arithmetic of an operator takes at least, its bytes left aside.
+        """Return the minimum seconds of the arithmetic of an operator, without its bytes.
 
-        None: its FLOP, or the ceiling of its type, is not known.
+        None: its FLOP, or the ceiling of its type, is unknown.
         """
         return self._compute_bound(record)[0]
 
     def level_bytes(self, reuses: Iterable[Reuse]) -> dict[str, int]:
-        """Bytes that must come from each level: all from the nearest, the rest from beyond it."""
+        """Return the bytes crossing each level: all at the nearest, uncached ones beyond."""
         reuses = tuple(reuses)
         crossing = sum(reuse.byte for reuse in reuses)
         byte: dict[str, int] = {}
@@ -158,9 +157,9 @@ class Roof(MachineRoof):
     def memory_bound(
         self, level_bytes: Mapping[str, int], written_bytes: int
     ) -> tuple[float | None, LevelRoof | None]:
-        """The seconds that bytes take at least to cross the memory levels, and the ceiling binding.
+        """Return the minimum seconds of bytes crossing the memory levels, and the limiter.
 
-        At most ``written_bytes`` of those that cross a level are stores; the others are only read.
+        At most ``written_bytes`` of those crossing a level are stores; the others are read only.
         None: no memory level is known.
         """
         times = [(level_bytes[roof.level.name] / roof.bytes_per_s, roof) for roof in self.levels]
@@ -176,15 +175,15 @@ class Roof(MachineRoof):
         *,
         compute_as: DType | None = None,
     ) -> Placement:
-        """`record` under this roof, its operands being reused as `reuses` say.
+        """Return `record` placed under this roofline, with `reuses` of its operands.
 
-        ``compute_as`` is the type that it computes in where its operands are kept in another.
+        ``compute_as`` is the type of its arithmetic if operands are stored in another.
         """
         if record.state is State.FREE:
             return Placement(record=record, bound=Bound.FREE, eager_min_time_s=0.0)
         level_bytes = self.level_bytes(reuses)
         if self.profile.knows_only_dram:
-            # The classic model: every operand whole, whatever may still be cached or passed over.
+            # Classic roofline: every operand crosses the only level.
             level_bytes = {self.profile.memory[0].name: record.work.traffic_bytes}
         memory_s, slowest = self.memory_bound(
             level_bytes, sum(each.byte for each in record.outputs)
@@ -208,8 +207,8 @@ class Roof(MachineRoof):
         crossing = level_bytes[slowest.level.name] if slowest else 0
         attainable = flop / eager_min_time_s if flop is not None and eager_min_time_s else None
         if attainable is not None and unit is not None:
-            # The convention counts FLOP that a kernel may leave out (padding taps, what Winograd
-            # saves): no rate that they would add lifts the operator above its ceiling.
+            # Counted FLOP that kernels skip (padding taps, Winograd) must not lift an operator
+            # above its ceiling.
             attainable = min(attainable, unit.flop_per_s)
         return Placement(
             record=record,
@@ -228,19 +227,19 @@ def _floating_types(operands: Iterable[TensorSpec]) -> set[DType]:
 
 
 def _product_types(operands: Iterable[TensorSpec], macs: int | None) -> set[DType]:
-    """int8 for products of small integers: units for those beat those for what is around them."""
+    """Return int8 for GEMMs of small integers, whose units are the fastest."""
     small = any(each.dtype.kind in ("int", "uint") and each.dtype.bits <= 8 for each in operands)
     return {dtype("int8")} if macs and small else set()
 
 
 def _fastest(roofs: Sequence[ComputeRoof | None]) -> ComputeRoof | None:
-    """The highest of ceilings; None where one of them is unknown: it may be the highest."""
+    """Return the highest ceiling; None if one of them is unknown."""
     known = [roof for roof in roofs if roof is not None]
     return max(known, key=lambda roof: roof.flop_per_s) if len(known) == len(roofs) else None
 
 
 def arithmetic_dtype(operands: Iterable[TensorSpec]) -> DType | None:
-    """The data type an operator is shown under: that of its largest floating operand, or None."""
+    """Return the data type of the largest floating operand, or None."""
     floating = [spec for spec in operands if spec.dtype.kind in ("float", "complex")]
     return max(floating, key=lambda spec: spec.byte).dtype if floating else None
 
@@ -248,7 +247,7 @@ def arithmetic_dtype(operands: Iterable[TensorSpec]) -> DType | None:
 def ceiling_types(
     inputs: Iterable[TensorSpec], outputs: Iterable[TensorSpec], macs: int | None
 ) -> set[DType]:
-    """The data types whose ceilings an operator is said to need."""
+    """Return the data types whose ceilings an operator needs."""
     inputs = tuple(inputs)
     shown = arithmetic_dtype((*inputs, *outputs))
     return _product_types(inputs, macs) | ({shown} if shown else set())
@@ -257,7 +256,7 @@ def ceiling_types(
 def place(
     records: Sequence[OperatorRecord], reuse: Residency, roof: Roof, *, cache: Pass = "steady"
 ) -> tuple[Placement, ...]:
-    """Every operator under `roof`, with the caches as the pass before left them, or cold."""
+    """Return every operator placed under `roof`, with steady or cold caches."""
     by_pass = reuse.steady if cache == "steady" else reuse.cold
     return tuple(
         roof.place(record, reuses) for record, reuses in zip(records, by_pass, strict=True)

@@ -1,8 +1,8 @@
-"""The base of every result: what it declares, and the files, frames and reports that follow.
+"""Base class of results: declarations, and the files, frames and reports that follow.
 
-A kind of result is a frozen dataclass that names its ``kind`` and ``columns`` and has ``summary``,
-``rows()``, ``blocks(view)`` and, where it has a picture, ``draw(figure)``. Files of all formats,
-data frames, notebook and terminal output follow from these.
+A kind of result is a frozen dataclass with ``kind``, ``columns``, ``summary``, ``rows()``,
+``blocks(view)`` and, if it has a plot, ``draw(figure)``. Files, data frames, notebook and terminal
+output follow from these.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FORMATS = {
     ".tfevents": "tensorboard",
     ".pt2": "pt2",
 }
-"""Formats by suffix; of two suffixes that fit, the longer one counts."""
+"""Formats by suffix; the longest match counts."""
 
 _HOMES = {
     "advice": "roofline.design.advice.result",
@@ -56,20 +56,20 @@ _HOMES = {
     "scaling": "roofline.scaling.result",
     "validation": "roofline.latency.validation",
 }
-"""Modules of the kinds that `read_result` opens, imported when a file of that kind is read."""
+"""Modules of result kinds, imported when such a file is read."""
 
 _KINDS: dict[str, type[Result]] = {}
 
 
 class Result:
-    """A result: values with a report, rows, and files.
+    """A result: values with a report, rows and files.
 
     Attributes:
-        kind: names the kind in files and messages.
-        columns: of `rows`, names with units and pandas' nullable types.
-        suffixes: of the files it is written as.
-        made_by: the command that makes it, for the advice to make a damaged file again.
-        height_inch: height of its picture.
+        kind: name of the kind in files and messages.
+        columns: names of `rows` with units, and pandas' nullable types.
+        suffixes: suffixes of files it can be written to.
+        made_by: command that makes it, for messages on damaged files.
+        height_inch: height of its plot.
     """
 
     __slots__ = ()
@@ -87,7 +87,7 @@ class Result:
 
     @property
     def summary(self) -> str:
-        """The verdict in one sentence."""
+        """Verdict in one sentence."""
         raise NotImplementedError
 
     def rows(self) -> Iterable[Sequence[Any]]:
@@ -95,19 +95,19 @@ class Result:
         raise NotImplementedError
 
     def blocks(self, view: View) -> Iterable[Block]:
-        """Return what the report says below the summary."""
+        """Return the blocks below the summary."""
         raise NotImplementedError
 
     def draw(self, figure: Figure) -> None:
-        """Draw the picture into an empty figure."""
+        """Draw the plot into an empty figure."""
         raise NotImplementedError
 
     def contradictions(self) -> Iterable[str]:
-        """Return what in a file cannot be true together; nothing where all follows."""
+        """Return inconsistencies of values in a file; none if all is consistent."""
         return ()
 
     def table(self, view: View) -> tuple[Iterable[str], Iterable[Sequence[Any]]]:
-        """Return column names and rows of CSV files, as `view` looks at them."""
+        """Return column names and rows of CSV files for a view."""
         del view
         return self.columns, self.rows()
 
@@ -117,12 +117,12 @@ class Result:
         return safe(Report(headline=self.summary, blocks=blocks))
 
     def to_data(self) -> dict[str, Any]:
-        """Return plain data for JSON: the fields, and what classes name in ``ALSO_WRITTEN``."""
+        """Return plain data for JSON: the fields, and properties in ``ALSO_WRITTEN``."""
         return {"schema_version": schema.VERSION, "kind": self.kind, **schema.to_data(self)}
 
     @classmethod
     def from_data(cls, data: Any, *, file: str) -> Self:
-        """Return the result in plain data, as its JSON holds it.
+        """Return the result in plain data, as in its JSON.
 
         Raises:
             FileFormatError: unknown, missing or wrong values, another version, or contradictions.
@@ -145,7 +145,7 @@ class Result:
         return frame_of(self.columns, list(self.rows()))
 
     def to_json(self) -> str:
-        """Return all of it as JSON text; `read_result` gives an equal one back."""
+        """Return the result as JSON text; `read_result` returns an equal result."""
         return json_text(self.to_data())
 
     def to_csv(self, **view: Unpack[ViewOptions]) -> str:
@@ -155,12 +155,12 @@ class Result:
     def plot(
         self, *, width_inch: float = 10.0, height_inch: float | None = None, **options: Any
     ) -> Figure:
-        """Return the picture as a matplotlib Figure, which `matplotlib.pyplot.show` shows.
+        """Return the plot as a matplotlib Figure, which `matplotlib.pyplot.show` shows.
 
         Args:
             width_inch: width of the figure.
-            height_inch: its height; None: `height_inch` of the class.
-            options: those of `draw`.
+            height_inch: height; None: `height_inch` of the class.
+            options: options of `draw`.
         """
         from roofline.plots.figures import shown_figure
 
@@ -184,12 +184,12 @@ class Result:
         """Return the result in a format of `FORMATS`: text, or bytes for ``png``.
 
         Args:
-            format: one of those that `suffixes` choose.
-            view: how ``md``, ``html`` and ``csv`` look at it.
+            format: a format of `suffixes`.
+            view: view of ``md``, ``html`` and ``csv``.
             picture: options of `draw`.
 
         Raises:
-            InputError: a format that this kind of result has not.
+            InputError: a format that this kind of result lacks.
         """
         # Files keep every detail.
         view = replace(view or View(), verbose=True)
@@ -213,7 +213,7 @@ class Result:
                 raise InputError(f"{argument('format', format)}: {self._written_as()} {known}")
 
     def page(self, view: View) -> str:
-        """Return an HTML page that needs no other file: the picture if any, and the report."""
+        """Return a self-contained HTML page: the plot if any, and the report."""
         from roofline.render.pages import page_html
 
         has_picture = ".svg" in self.suffixes
@@ -227,12 +227,12 @@ class Result:
 
     @classmethod
     def formats(cls) -> tuple[str, ...]:
-        """Return the formats that it is written in."""
+        """Return the formats of its files."""
         return tuple(FORMATS[each] for each in cls.suffixes)
 
     @classmethod
     def check_files(cls, paths: Sequence[Path], *, overwrite: bool) -> None:
-        """Refuse, before any work is done, files that could not be written in the end.
+        """Raise an error if a file cannot be written, before any work is done.
 
         Raises:
             InputError: an unknown suffix, the same file twice, one that exists while `overwrite` is
@@ -245,7 +245,7 @@ class Result:
 
     @classmethod
     def _suffix(cls, path: Path) -> str:
-        """Return the suffix that chooses the format of a file."""
+        """Return the suffix that sets the format of a file."""
         fitting = [each for each in FORMATS if path.suffix and path.name.lower().endswith(each)]
         chosen = max(fitting, key=len, default=path.suffix.lower())
         if chosen not in cls.suffixes:
@@ -266,17 +266,17 @@ class Result:
         """Write files, each in the format of its suffix: all of them, or none.
 
         Args:
-            paths: names of files; `suffixes` lists what they may end with.
-            overwrite: whether existing files are replaced.
+            paths: names of files, with one of `suffixes`.
+            overwrite: replace existing files.
             view: fields of `View`.
 
         Raises:
-            InputError: as `check_files`, or the disk refuses.
+            InputError: as `check_files`, or a file cannot be written.
         """
         self.write(tuple(map(Path, paths)), View(**view), overwrite=overwrite)
 
     def write(self, paths: Sequence[Path], view: View, *, overwrite: bool, **picture: Any) -> None:
-        """Write files as `save` does, with a view and options of the picture."""
+        """Write files as `save` does, with a view and options of the plot."""
         self.check_files(paths, overwrite=overwrite)
         contents = {
             path: self.render(FORMATS[self._suffix(path)], view, **picture) for path in paths
@@ -309,7 +309,7 @@ def read_result(path: str | Path) -> Result:
 
 
 def result_from_data(data: Any, *, file: str) -> Result:
-    """Return the result in plain data; its ``kind`` says what it is.
+    """Return the result in plain data, of the class of its ``kind``.
 
     Raises:
         FileFormatError: as `read_result`.

@@ -1,7 +1,7 @@
-"""The declaration of a run: how a model is run, with the type, help and check of every option.
+"""Declaration of a run: type, help and check of every option.
 
-Keywords of Python functions, options of commands and checks come from `RunOptions`; `Run` is the
-checked outcome, which passes are captured with and results keep.
+Keywords of Python functions, command-line options and checks come from `RunOptions`; `Run` is the
+checked outcome, with which passes are captured and which results keep.
 """
 
 from __future__ import annotations
@@ -34,24 +34,22 @@ Device = Literal["cpu", "cuda", "meta"]
 
 DEVICES: tuple[Device, ...] = ("cpu", "cuda", "meta")
 OPTIMIZERS = ("sgd", "adam", "adamw")
-"""Optimizers of torch that have a name here, with torch's defaults."""
+"""Optimizers by name, with torch's defaults."""
 
 DEFAULT_OPTIMIZER = "adamw"
 HALF_TYPES = ("bfloat16", "float16")
-"""Types that autocast computes in."""
+"""Data types of autocast."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """How a model is run; by default one inference pass as it is, by torch's operators for a CPU.
+    """Setting of a pass; default: inference of the model as it is, with CPU operators.
 
-    ``device`` is whose operators torch calls: one layer may be one operator on a CPU and a dozen
-    elsewhere (``meta``: none has a kernel of its own). ``train`` is one step: forward pass in
-    training mode, loss, backward pass, and the update by ``optimizer`` (``""``: none is made).
-    ``loss`` says in words what was differentiated, ``""`` before that is known. ``autocast`` is
-    the type that `torch.autocast` computes in, ``dtype`` the one that parameters, buffers and
-    inputs are taken to have; ``""`` leaves either as it is. ``channels_last`` lays out images and
-    the weights of convolutions with their channels last.
+    ``device`` is the device whose operators torch calls (``meta``: without kernels of its own).
+    ``train``: forward pass in training mode, loss, backward pass, and a step of ``optimizer``
+    (``""``: none). ``loss`` names the loss, ``""`` before it is known. ``autocast`` is the type of
+    `torch.autocast`, ``dtype`` that of parameters, buffers and inputs; ``""``: unchanged.
+    ``channels_last``: memory format of images and convolution weights.
 
     Raises:
         ValueError: an unknown device or type, or an optimizer or a loss without training.
@@ -77,7 +75,7 @@ class Run:
 
 
 class ShapeKeywords(TypedDict, total=False):
-    """Sizes and types of a model's inputs; see `RunOptions` for each."""
+    """Sizes and types of the inputs; see `RunOptions`."""
 
     batch: int | None
     seq: int | None
@@ -85,14 +83,14 @@ class ShapeKeywords(TypedDict, total=False):
 
 
 class InferenceKeywords(ShapeKeywords, total=False):
-    """Inference on one machine; see `RunOptions` for each."""
+    """Inference on one machine; see `RunOptions`."""
 
     hardware: Hardware | None
     threads: int | None
 
 
 class PassKeywords(ShapeKeywords, total=False):
-    """An inference pass or a training step; see `RunOptions` for each."""
+    """Inference or training step; see `RunOptions`."""
 
     train: bool
     optimizer: Optimizer | None
@@ -103,17 +101,17 @@ class PassKeywords(ShapeKeywords, total=False):
 
 
 class RunKeywords(PassKeywords, InferenceKeywords, total=False):
-    """An inference pass or a training step on one machine; see `RunOptions` for each."""
+    """Inference or training step on one machine; see `RunOptions`."""
 
 
 class PredictedKeywords(RunKeywords, total=False):
-    """The same where captures are kept on disk; see `RunOptions` for each."""
+    """The same, with captures stored on disk; see `RunOptions`."""
 
     no_cache: bool
 
 
 class StepKeywords(InferenceKeywords, total=False):
-    """A training step on one machine; see `RunOptions` for each."""
+    """Training step on one machine; see `RunOptions`."""
 
     cold: bool
     optimizer: Optimizer | None
@@ -125,7 +123,7 @@ class StepKeywords(InferenceKeywords, total=False):
 
 
 class OnMachinesKeywords(PassKeywords, total=False):
-    """An inference pass or a training step on several machines; see `RunOptions` for each."""
+    """Inference or training step on several machines; see `RunOptions`."""
 
     threads: int | None
     cold: bool
@@ -133,17 +131,17 @@ class OnMachinesKeywords(PassKeywords, total=False):
 
 
 class PlacedKeywords(OnMachinesKeywords, InferenceKeywords, total=False):
-    """The same on one machine; see `RunOptions` for each."""
+    """The same on one machine; see `RunOptions`."""
 
 
 class SweepKeywords(OnMachinesKeywords, total=False):
-    """The same on one machine or several; see `RunOptions` for each."""
+    """The same on one machine or several; see `RunOptions`."""
 
     hardware: Hardware | Sequence[Hardware] | None
 
 
 class CompareKeywords(TypedDict, total=False):
-    """Runs that differ where a list is given; see `RunOptions` for each."""
+    """Variants: one run per value of a list; see `RunOptions`."""
 
     batch: int | Sequence[int] | None
     seq: int | None
@@ -161,7 +159,7 @@ class CompareKeywords(TypedDict, total=False):
 
 
 class ValidateKeywords(TypedDict, total=False):
-    """Inference on this machine, once for each value of a list; see `RunOptions` for each."""
+    """Inference on this machine, once per value of a list; see `RunOptions`."""
 
     batch: int | Sequence[int] | None
     seq: int | None
@@ -171,7 +169,7 @@ class ValidateKeywords(TypedDict, total=False):
 
 
 class StageKeywords(TypedDict, total=False):
-    """A stage of a language model on one machine; see `RunOptions` for each."""
+    """Stage of a language model on one machine; see `RunOptions`."""
 
     batch: int | None
     dtype: str | torch.dtype | None
@@ -185,79 +183,69 @@ def _help(description: str, metavar: str | None = None) -> dict[str, str | None]
 
 
 _MOST = 2**40
-"""More than any batch or thread count; a larger number is a mistake."""
+"""Limit of batch sizes and thread counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How a model is run, as a user writes it.
+    """Options of a run, as given by the user.
 
     Raises:
         InputError: a value of the wrong type, out of range, or without effect.
     """
 
     batch: int | None = field(
-        default=None, metadata=_help("Batch size (first dimension of every input).", "N")
+        default=None, metadata=_help("Batch size (dimension 0 of every input).", "N")
     )
     seq: int | None = field(
         default=None,
-        metadata=_help("Sequence length of a transformers model.  [default: 128]", "N"),
+        metadata=_help("Sequence length (transformers models).  [default: 128]", "N"),
     )
     dtype: str | torch.dtype | None = field(
         default=None,
-        metadata=_help(
-            "Floating type of parameters, buffers and inputs: bfloat16, float16 ...", "TYPE"
-        ),
+        metadata=_help("Type of parameters, buffers and inputs: bfloat16, float16 ...", "TYPE"),
     )
-    train: bool = field(
-        default=False, metadata=_help("Training step: forward, loss, backward, optimizer step.")
-    )
+    train: bool = field(default=False, metadata=_help("Training step in place of a forward pass."))
     optimizer: Optimizer | None = field(
         default=None,
         metadata=_help("Optimizer: sgd, adam, adamw or none.  [default: adamw]", "NAME"),
     )
     loss: Loss | None = field(
         default=None,
-        metadata=_help(
-            "Loss of the model's output.  [default: its own, else by the shape of the output]"
-        ),
+        metadata=_help("Loss function.  [default: the model's, else by the shape of the output]"),
     )
     autocast: str | torch.dtype | None = field(
         default=None,
-        metadata=_help("Mixed precision as torch.autocast: bfloat16 or float16.", "TYPE"),
+        metadata=_help("Mixed precision (torch.autocast): bfloat16 or float16.", "TYPE"),
     )
     channels_last: bool = field(
         default=False,
-        metadata=_help("Channels-last memory format of images and convolution weights."),
+        metadata=_help("Use torch.channels_last."),
     )
     device: str | None = field(
         default=None,
-        metadata=_help("Device whose operators are captured.  [default: the machine's]", "DEVICE"),
+        metadata=_help("Device to capture for.  [default: the machine's]", "DEVICE"),
     )
     hardware: Hardware | None = field(
         default=None,
-        metadata=_help(
-            "Machine: a name (`roofline hardware list`), .toml file or host.", "NAME|FILE"
-        ),
+        metadata=_help("Machine: name (roofline hardware list), .toml file or host.", "NAME|FILE"),
     )
     threads: int | None = field(
-        default=None, metadata=_help("Threads that compute.  [default: all]", "N")
+        default=None, metadata=_help("Compute threads.  [default: all]", "N")
     )
-    cold: bool = field(
-        default=False, metadata=_help("Minimum times of a first pass, with cold caches.")
-    )
+    cold: bool = field(default=False, metadata=_help("Assume cold caches."))
     no_cache: bool = field(
-        default=False, metadata=_help("Read and keep no captures and no predictions on disk.")
+        default=False, metadata=_help("Do not use or store captures and predictions on disk.")
     )
     scale_gradients: bool = field(
         default=False,
-        metadata=_help("Scale the loss, unscale and check gradients, as GradScaler does."),
+        metadata=_help("Scale the loss and check gradients (GradScaler)."),
     )
 
     def __post_init__(self) -> None:
         for name in ("batch", "seq", "threads"):
             value = getattr(self, name)
-            # True is a whole number to Python.
+            # bool is an int in Python.
             if value is not None and (type(value) is not int or not 1 <= value < _MOST):
                 raise InputError(f"{argument(name, value)}: must be a whole number from 1")
         check_switches(
@@ -276,7 +264,7 @@ class RunOptions:
             if value is None:
                 continue
             if not callable(value) and not (isinstance(value, str) and texts):
-                what = "what makes one of the parameters" if texts else "a function of the output"
+                what = "a function of the parameters" if texts else "a function of the output"
                 either = f"{texts}, none, or {what}" if texts else what
                 raise InputError(f"{name}: expected {either}, got {type(value).__name__}")
             if not self.train:
@@ -290,13 +278,13 @@ class RunOptions:
         if not isinstance(self.device, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"device: expected one of {', '.join(DEVICES)}, got {self.device!r}")
         raise InputError(
-            f"{argument('device', self.device)}: there are {', '.join(DEVICES)}"
+            f"{argument('device', self.device)}: must be one of {', '.join(DEVICES)}"
             f"{did_you_mean(self.device, DEVICES)}"
         )
 
     @classmethod
     def of(cls, inputs: object = None, **given: Any) -> RunOptions:
-        """The options of a call, checked against its inputs."""
+        """Return the options of a call, checked against its inputs."""
         options = cls(**given)
         if options.seq is not None and inputs is not None:
             raise InputError(
@@ -307,30 +295,29 @@ class RunOptions:
 
     @classmethod
     def every(cls, inputs: object = None, **given: Any) -> list[RunOptions]:
-        """The options of each run that the lists of a call make, those of `VARIED`."""
+        """Return the options of each variant that lists of `VARIED` make."""
         varied = {name: each_of(name, given[name]) for name in VARIED if name in given}
         ways = itertools.product(*varied.values())
         return [cls.of(inputs, **{**given, **dict(zip(varied, way, strict=True))}) for way in ways]
 
     def keywords(self, *names: str) -> dict[str, Any]:
-        """The values of `names`, to pass on."""
+        """Return the options `names` as keywords."""
         return {name: getattr(self, name) for name in names}
 
     def run(self, on: str = "cpu", *, is_known: bool = True) -> Run:
-        """The run that is declared; imports torch only where the device asks for it.
+        """Return the setting of the pass; imports torch only for ``device``.
 
         Args:
-            on: the device of the machine, whose operators are called unless a device is given.
-                Where torch has none of them, a CPU's.
-            is_known: whether torch is asked for the operators of CUDA; if not, it has them.
+            on: device of the machine, used if no device is given and torch has its operators.
+            is_known: check whether torch has the operators of CUDA.
         """
         device: Any = self.device
         if device is None:
             device = "cuda" if on == "cuda" and (not is_known or _knows_cuda()) else "cpu"
         elif device == "cuda" and is_known and not _knows_cuda():
             raise InputError(
-                f"{argument('device', 'cuda')}: this torch has no CUDA, and cannot do without one"
-                f" on this system; take {argument('device', 'cpu')}"
+                f"{argument('device', 'cuda')}: this torch has no CUDA operators on this system;"
+                f" use {argument('device', 'cpu')}"
             )
         return Run(
             device=device,
@@ -342,7 +329,7 @@ class RunOptions:
         )
 
     def training_config(self) -> TrainingConfig | None:
-        """How the model is trained, if it is."""
+        """Return the training setup; None in inference."""
         if not self.train:
             return None
         from roofline.workload.capture.training import TrainingConfig, optimizer_factory
@@ -353,38 +340,44 @@ class RunOptions:
 
     @property
     def dtype_name(self) -> str:
-        """Name of the type; ``""``: the model's own."""
+        """Data type by name; ``""``: the model's own."""
         if self.dtype is None:
             return ""
-        change = dtype_called(str(self.dtype))
+        try:
+            change = dtype_called(str(self.dtype))
+        except InputError:
+            raise InputError(
+                f"{argument('dtype', str(self.dtype))}: must be float32, bfloat16, float16 or"
+                " float64"
+            ) from None
         if change.kind != "float":
             raise InputError(
-                f"{argument('dtype', self.dtype)}: parameters take a floating type; try bfloat16,"
-                " float16 or float64"
+                f"{argument('dtype', self.dtype)}: must be a floating type: bfloat16, float16 or"
+                " float64"
             )
         return change.name
 
     @property
     def autocast_name(self) -> str:
-        """Name of the type that autocast computes in; ``""``: none."""
+        """Autocast type by name; ``""``: none."""
         if self.autocast is None:
             return ""
         name = str(self.autocast).removeprefix("torch.")
         if name not in HALF_TYPES:
             raise InputError(
-                f"{argument('autocast', name)}: computes in {' or '.join(HALF_TYPES)}"
+                f"{argument('autocast', name)}: must be {' or '.join(HALF_TYPES)}"
                 f"{did_you_mean(name, HALF_TYPES)}"
             )
         if self.device == "meta":
             raise InputError(
                 f"{argument('autocast', name)} {argument('device', 'meta')}: torch has no autocast"
-                f" for meta; leave {argument('device')} out, or take {argument('dtype')}"
+                f" for meta; leave {argument('device')} out, or use {argument('dtype')}"
             )
         return name
 
     @property
     def optimizer_name(self) -> str:
-        """Name of the optimizer; ``""``: none."""
+        """Optimizer by name; ``""``: none."""
         if not self.train:
             return ""
         if self.optimizer is None:
@@ -394,33 +387,33 @@ class RunOptions:
         known = (*OPTIMIZERS, "none")
         if self.optimizer not in known:
             raise InputError(
-                f"{argument('optimizer', self.optimizer)}: there are {', '.join(known)}"
-                f"{did_you_mean(self.optimizer, known)}; in Python, also what makes one of the"
+                f"{argument('optimizer', self.optimizer)}: must be one of {', '.join(known)}"
+                f"{did_you_mean(self.optimizer, known)}; in Python, also a function of the"
                 " parameters"
             )
         return "" if self.optimizer == "none" else self.optimizer
 
 
 VARIED = ("dtype", "batch", "threads", "channels_last")
-"""Options that a call may give lists of; the last one varies fastest."""
+"""Options that accept lists; the last varies fastest."""
 
 
 def each_of(name: str, given: object) -> tuple[Any, ...]:
-    """The values of an argument that is one of them, or a list."""
+    """Return the values of an argument: one, or a list."""
     if not isinstance(given, (list, tuple)):
         return (given,)
     values = tuple(cast("Sequence[Any]", given))
     if not values:
-        raise InputError(f"{argument(name)}: an empty list; leave it out, or name at least one")
+        raise InputError(f"{argument(name)}: the list is empty; give at least one value")
     for place, each in enumerate(values):
         if each in values[:place]:
             shown = machine_name(each) if name == "hardware" else each
-            raise InputError(f"{argument(name, shown)} is given twice; name it once")
+            raise InputError(f"{argument(name, shown)}: given twice; give it once")
     return values
 
 
 def machine_name(hardware: Hardware | None) -> str:
-    """The name of a machine, as its caller wrote it."""
+    """Return the name of a machine as given."""
     name: str | None = getattr(hardware, "name", None) if hasattr(hardware, "memory") else None
     return str(hardware) if name is None else name
 
@@ -432,24 +425,24 @@ def _knows_cuda() -> bool:
 
 
 def check_switches(**switches: object) -> None:
-    """Refuse values other than True and False."""
+    """Raise an error for values other than True and False."""
     for name, value in switches.items():
         if not isinstance(value, bool):
             raise InputError(f"{name}={value!r}: must be True or False")
 
 
 def check_functions(**functions: object) -> None:
-    """Refuse values that cannot be called."""
+    """Raise an error for values that are not callable."""
     for name, value in functions.items():
         if value is not None and not callable(value):
             raise InputError(f"{name}={value!r}: must be a function, or None")
 
 
 def check_choice(name: str, value: object, known: Sequence[str]) -> None:
-    """Refuse a word that is not known."""
+    """Raise an error for an unknown word."""
     if value not in known:
         raise InputError(
-            f"{argument(name, value)}: choose {', '.join(known[:-1])} or {known[-1]}"
+            f"{argument(name, value)}: must be {', '.join(known[:-1])} or {known[-1]}"
             f"{did_you_mean(str(value), known)}"
         )
 
@@ -458,21 +451,22 @@ MOST_ROUNDS = 1000
 
 
 def check_rounds(rounds: int | None) -> None:
-    """Refuse impossible numbers of measurement rounds."""
+    """Raise an error for impossible numbers of measurement rounds."""
     if rounds is not None and (type(rounds) is not int or not 1 <= rounds <= MOST_ROUNDS):
         raise InputError(
             f"{argument('rounds', rounds)}: must be a whole number from 1 to {MOST_ROUNDS}"
         )
 
 
-_SEVERAL = " One, or a list."
+_SEVERAL = " One value, or a list."
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
 libraries_are_untouched: ContextVar[bool | None] = ContextVar("untouched", default=None)
-"""Whether the call of a user began before torch was imported, and ran no code of the user's since:
-only then are torch and its models what was installed. None: no function was called."""
+"""True if the user's call began before torch was imported and ran no user code since, so that torch
+and its models are as installed. None: no function was called.
+"""
 
 
 def takes(keywords: type[Any]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:

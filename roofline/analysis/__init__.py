@@ -1,4 +1,4 @@
-"""The result of an analysis: the one immutable value that tables, pictures and files show."""
+"""Analyses: operators of a model under the ceilings of a machine."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""One pass of a measured model as a Chrome trace, for Perfetto and chrome://tracing.
+"""Chrome trace of one measured pass, for Perfetto and chrome://tracing.
 
 The JSON form of D. Duca, N. Sinclair, "Trace Event Format", 2016. Slices are pairs of B and E
-events in the order in which they begin and end, never X events: a reader rounds times to whole
-nanoseconds, and of a pair of an X event and one within it either may then end first.
+events in order, never X events: readers round times to whole nanoseconds, after which an X event
+may end before one inside it.
 
-What is shown is not one recorded run but the medians of the operators, laid end to end in the order
-of their calls: when in a pass each began is not known, and the trace says so.
+The timeline is not one recorded pass: medians of the operators are laid end to end in call order.
 """
 
 from __future__ import annotations
@@ -100,7 +99,7 @@ def trace_of(analysis: Analysis) -> dict[str, Any]:
             args = {"peak_memory_bytes": peak.byte, **{each: getattr(peak, each) for each in _HELD}}
             more = {"s": "p", "cat": "memory", "args": args}
             events.append(_event("i", "memory is fullest", _MEASURED, step.start_ns, **more))
-    # Python sorts stably: events of one moment stay in the order in which they nest.
+    # The sort is stable: simultaneous events keep their nesting.
     events.sort(key=lambda each: each.get("ts", -1.0))
     return {
         "traceEvents": events,
@@ -113,7 +112,7 @@ def trace_of(analysis: Analysis) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """An operator on a timeline, in whole nanoseconds from the begin of the pass."""
+    """An operator on the timeline, in whole nanoseconds from the start of the pass."""
 
     row: OperatorRow
     start_ns: int
@@ -141,7 +140,7 @@ def _slices(
     number: int, steps: Sequence[_Step], analysis: Analysis, overhead_s: float
 ) -> list[Event]:
     events: list[Event] = []
-    # Of each open slice: what it is of, its name, its category.
+    # Subject, name and category of each open slice.
     opened: list[tuple[str, str, str]] = []
 
     def begin(of: str, name: str, kind: str, now_ns: int, args: Event | None = None) -> None:
@@ -160,11 +159,11 @@ def _slices(
     begin("", f"one pass of {printable(analysis.model)}", "pass", 0)
     for step in steps:
         row = step.row
-        # What lies around the operator, the outermost first.
+        # Enclosing slices, outermost first.
         places = [(f"phase {row.phase}", row.phase, "phase")] if has_phases else []
         paths = accumulate(filter(None, row.module_path.split(".")), "{}.{}".format)
         places += [(f"module {path}", path, "module") for path in paths]
-        # Slices that are left are closed, and those that are entered opened; the pass stays.
+        # Close the slices that end, open the new ones.
         both = zip(places, opened[1:], strict=False)
         shared = len(list(takewhile(lambda each: each[0][0] == each[1][0], both)))
         end(step.start_ns, shared + 1)
@@ -184,7 +183,7 @@ def _slices(
 
 
 def _counters(steps: Sequence[_Step]) -> Iterator[Event]:
-    """What was reached, and how much was done so far; where FLOP are unknown, nothing is said."""
+    """Return rates and running totals; unknown FLOP are left out."""
 
     def counter(name: str, unit: str, value: float, now_ns: int) -> Event:
         return _event("C", name, _MEASURED, now_ns, args={unit: value})
@@ -202,7 +201,7 @@ def _counters(steps: Sequence[_Step]) -> Iterator[Event]:
         byte += row.traffic_bytes
         yield counter(_DONE_FLOP, "FLOP", flop, step.end_ns)
         yield counter(_DONE_BYTE, "byte", byte, step.end_ns)
-    # After the last operator none runs.
+    # No rate after the last operator.
     yield counter(_RATE_FLOP, "FLOP/s", 0, steps[-1].end_ns)
     yield counter(_RATE_BYTE, "byte/s", 0, steps[-1].end_ns)
 
@@ -221,7 +220,7 @@ _TIMES = (
 
 
 def operator_args(row: OperatorRow) -> dict[str, Any]:
-    """What is known of an operator, in SI units; what is not known is left out, never 0."""
+    """Return the known figures of an operator in SI units; unknown ones are left out."""
     time_s = row.measured_s
     known: dict[str, Any] = {
         "op": printable(row.op),

@@ -1,4 +1,4 @@
-"""What a saved analysis says, held against what follows from its operators and its hardware."""
+"""Consistency of saved analyses: totals and rows against operators and hardware."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from roofline.workload.operators import PHASES, State
 from roofline.workload.work import FLOP_PER_MAC, Work, traffic_of
 
 _ROUNDING = 1e-9
-"""How far sums of the same numbers may lie apart: they may have been added in another order."""
+"""Relative tolerance of sums added in another order."""
 
 _BYTE_FIELDS = tuple(
     each.name
     for each in fields(Work)
     if each.name.endswith("_bytes") and each.name != "internal_bytes"
 )
-"""What follows from the tensors of an operator."""
+"""Fields of the work that follow from the tensors of an operator."""
 
 
 _Follows = Iterator[tuple[str, float | None, float | None, str]]
-"""The name of a number, what is said and what is right, and what that follows from."""
+"""Name of a number, its value, the expected value, and the reason."""
 
 
 def contradictions(analysis: Analysis) -> Iterable[str]:
@@ -54,10 +54,10 @@ def contradictions(analysis: Analysis) -> Iterable[str]:
             f" of parameters and buffers and the {totals.all_tensors_bytes} of all tensors"
         )
     if analysis.earlier is not None:
-        # It is of eager inference with warm caches, for want of a newer one.
+        # Earlier runs are eager inference with warm caches.
         run = analysis.run
         if analysis.measurement is not None:
-            yield "earlier is given beside a measurement"
+            yield "earlier is given together with a measurement"
         if analysis.cache == "cold":
             yield "earlier is given, but cache is 'cold'"
         if run.train or run.autocast or run.device != "cpu":
@@ -162,7 +162,7 @@ def _contradictions_of_minimum(analysis: Analysis) -> Iterable[str]:
 
 
 _Labels = tuple[dict[str, set[str]], set[str]]
-"""What a row may call its ceiling: by memory level, and of compute."""
+"""Valid names of limiters: by memory level, and of compute ceilings."""
 
 
 def _contradictions_of_row(row: OperatorRow, labels: _Labels) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""The roofline picture of an analysis."""
+"""Roofline plot of an analysis."""
 
 # matplotlib's stubs leave the types of **kwargs open, which strict checking takes for unknown.
 # pyright: basic
@@ -117,23 +117,22 @@ def plot(
     width_inch: float = 10.0,
     height_inch: float | None = None,
 ) -> Figure:
-    """The roofline picture of an analysis, or of a machine by itself.
+    """Return the roofline plot of an analysis or a machine.
 
     Args:
-        analysis: what to draw; its measured times where there are any, else its bounds. Of a
-            machine: its roof, paper against measurement, its curves; only the width counts then.
-        labels: how many of the longest operators to name, where there is room.
-        roofs: every ceiling that is known ("all"), or those of the data types in use (None).
-        layers: the roof in two layers, on paper and measured, with what the hardware loses between
-            them shaded, and what software loses below; of the data types in use.
-        paper: the machine whose figures are those on paper, a profile, its name or file; None: what
-            the profile knows itself. It asks for `layers`.
-        width_inch: the picture's width in inches.
-        height_inch: its height in inches; None: 6.5, and with layers what the words below need.
+        analysis: the analysis, with measured times if there are any, else minimum times; or a
+            machine: theoretical and measured ceilings, with curves (only the width counts).
+        labels: maximum number of operators to label, longest first.
+        roofs: "all" ceilings, or those of the data types in use (None).
+        layers: draw theoretical and measured roofline, with losses of hardware and software shaded.
+        paper: machine of the theoretical roofline (profile, name or file); None: the profile's own
+            theoretical figures. Needs `layers`.
+        width_inch: width in inches.
+        height_inch: height in inches; None: 6.5, with layers as needed.
 
     Raises:
-        InputError: options that have no effect together, or a `paper` that does not fit.
-        HardwareError: `paper` is not known.
+        InputError: options without effect, or a `paper` that does not match.
+        HardwareError: `paper` is unknown.
     """
     if isinstance(analysis, HardwareProfile):
         if not layers and paper is None:

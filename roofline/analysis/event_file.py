@@ -1,8 +1,7 @@
-"""An analysis as TensorBoard reads it: graph, times of its nodes, scalars, and the report as text.
+"""TensorBoard event file of an analysis: graph, node times, scalars, and the report as text.
 
-Written as SummaryWriter writes them, with TensorBoard's own messages, which are imported where a
-file is asked for, and without TensorFlow and torch: a saved analysis is enough. A node of the graph
-is an operator that works, in its modules; views are seen through, as they are in traffic.
+TensorBoard's own messages are imported on use; neither TensorFlow nor torch is needed. A node is
+an operator that is not free, inside its modules; views are skipped.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _OF_OPERATORS = (
     *("flop", "macs", "traffic_bytes", "intensity_flop_per_byte", "attainable_flop_per_s"),
     *("eager_min_time_s", "fused_min_time_s", "predicted_s", "measured_s"),
 )
-"""Columns of operators that are drawn over the pass."""
+"""Columns of operators written as scalars over the pass."""
 
 _KINDS: tuple[Kind, ...] = ("measured", "predicted", "bound")
 _DEVICES = ("/device:CPU:0", "/device:GPU:0")
@@ -75,7 +74,7 @@ def _events(known: SimpleNamespace, analysis: Analysis) -> Iterator[Any]:
     said = str(analysis.render("md")).encode("utf-8", "backslashreplace")
     yield known.event(summary=known.text_summary("report/text_summary", said))
     for tag, step, value in scalars(analysis):
-        # Of 32 bits: TensorBoard's own loader passes over scalars of 64.
+        # 32 bits: TensorBoard's loader skips scalars of 64.
         yield known.event(step=step, summary=known.scalar_summary(tag, float(value)))
 
 
@@ -122,7 +121,7 @@ def _graph_def(known: SimpleNamespace, analysis: Analysis) -> Any:
                     given[spec.storage] = f"inputs/input_{len(given)}"
                     _add_node(graph, given[spec.storage], "Placeholder", (), device, (spec,))
                 inputs.append(given[spec.storage])
-        # Who must come first without giving anything is a control input.
+        # A predecessor without data is a control input.
         only_before = [names[each] for each in before[place] if names[each] not in inputs]
         inputs += [f"^{each}" for each in only_before]
         node = _add_node(graph, names[place], short_op(row), inputs, device, row.outputs)
@@ -132,14 +131,14 @@ def _graph_def(known: SimpleNamespace, analysis: Analysis) -> Any:
 
 
 def node_names(rows: Sequence[OperatorRow]) -> list[str]:
-    """A name for each operator: its phase in training, its modules, itself with its index."""
+    """Return node names: phase in training, modules, operator with index."""
     has_phases = len({row.phase for row in rows}) > 1
     names: list[str] = []
     for row in rows:
         parts = [row.phase] if has_phases else []
         parts += [each for each in row.module_path.split(".") if each]
         parts.append(f"{short_op(row)}_{row.index}")
-        # The characters that names of nodes may have, and begin with.
+        # Valid characters of node names.
         fit = (_NO_NAME.sub("_", each) for each in parts)
         names.append("/".join(e if e[:1].isalnum() or e[:1] == "." else f".{e}" for e in fit))
     return names
@@ -158,7 +157,7 @@ def _add_node(
     shapes = node.attr["_output_shapes"].list
     shapes.SetInParent()
     for spec in outputs:
-        # A size that has no 64 bits is one that TensorBoard does not know: -1.
+        # TensorBoard writes unknown sizes as -1; larger ones do not fit 63 bits.
         shapes.shape.add(dim=[{"size": each if each < 2**63 else -1} for each in spec.shape])
     return node
 
@@ -167,7 +166,7 @@ def _put(attribute: Any, value: object) -> None:
     match value:
         case bool():
             attribute.b = value
-        # Of a sign and 63 bits; no count of ours is longer, and a text says any.
+        # Larger numbers are written as text.
         case int() if value < 2**63:
             attribute.i = value
         case float():
@@ -223,7 +222,7 @@ def tensorboard() -> SimpleNamespace:
                 text_summary=_module("plugins.text.summary_v2").text_pb,
                 record_writer=_module("summary.writer.record_writer").RecordWriter,
             )
-    # Of versions that do not fit each other, protobuf and numpy say so by errors of many kinds.
+    # Version conflicts of protobuf and numpy raise many kinds of errors.
     except Exception as error:
         raise InputError(
             "event files (.tfevents) take the package tensorboard: python -m pip install"

@@ -1,4 +1,4 @@
-"""Operators of an analysis taken together: by type, phase, what binds them, and by module."""
+"""Groups of operators by type, phase, limiter or module."""
 
 from __future__ import annotations
 
@@ -23,23 +23,21 @@ from roofline.workload.operators import Module, State
 from roofline.workload.work import Work
 
 GroupTime = Callable[["Group"], float | None]
-"""Which of a group's times in seconds counts; None where it is unknown."""
+"""Time of a group that counts, in seconds; None: unknown."""
 
 BOUND: GroupTime = attrgetter("eager_min_time_s")
-"""The bound, which is known wherever the machine has ceilings."""
+"""Eager minimum time; known on every machine with ceilings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Operators taken together: their calls, work and times.
+    """A group of operators: calls, work and times.
 
-    ``work`` sums the operators of known FLOP and the bytes of all; ``unknown_operators`` calls have
-    no known FLOP. ``fused_bytes`` is what would be left of the traffic in fused kernels, None where
-    that is unknown. ``eager_min_time_s`` is None where the hardware has no ceilings, ``share`` is
-    its part of the whole. ``fused_min_time_s`` is that of the fused kernels, None where one of them
-    has operators in another group too, ``model_min_time_s`` None of everything but the whole pass:
-    what rewritings save is saved across groups. ``predicted_s`` and ``measured_s`` are None where
-    that of an operator is unknown.
+    ``work`` sums FLOP of the operators with a formula and the bytes of all; ``unknown_operators``
+    calls have no formula. ``fused_bytes`` is the traffic after operator fusion. ``share`` is the
+    part of the eager minimum time of the pass. ``fused_min_time_s`` is None if a fused kernel spans
+    several groups, ``model_min_time_s`` for everything but the whole pass. ``predicted_s`` and
+    ``measured_s`` are None if one of the operators has none.
     """
 
     name: str
@@ -56,13 +54,13 @@ class Group:
 
     @property
     def calls(self) -> int:
-        """The number of operators."""
+        """Number of operator calls."""
         return len(self.rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whole:
-    """The pass that groups are parts of; ``kernels`` counts operators by the first of a kernel."""
+    """The pass that groups belong to; ``kernels`` counts operators by fused kernel."""
 
     totals: Totals
     calls: int
@@ -70,14 +68,14 @@ class Whole:
 
     @classmethod
     def of(cls, analysis: Analysis) -> Whole:
-        """That of an analysis."""
+        """Return the pass of an analysis."""
         rows = working(analysis.operators)
         kernels = Counter(row.chain for row in rows)
         return cls(totals=analysis.totals, calls=len(rows), kernels=kernels)
 
 
 def group_of(name: str, rows: Sequence[OperatorRow], whole: Whole) -> Group:
-    """The operators `rows` of a pass taken together under a name; none of them is free."""
+    """Return a group of operators of a pass, none of them free."""
     eager_min_time_s, whole_s = sum_eager_min_time_s(rows), whole.totals.eager_min_time_s
     minimum: Totals | MinTimes = whole.totals
     if len(rows) != whole.calls:
@@ -86,7 +84,7 @@ def group_of(name: str, rows: Sequence[OperatorRow], whole: Whole) -> Group:
         are_inside = all(whole.kernels[chain] == calls for chain, calls in kernels.items())
         is_known = whole.totals.fused_min_time_s is not None
         if is_known and eager_min_time_s is not None and are_inside:
-            # As for whole passes, no more than the operators one by one.
+            # At most the sum of the operators, as for the pass.
             fused_s = min(eager_min_time_s, sum(row.fused_min_time_s or 0.0 for row in rows))
         minimum = MinTimes(eager_min_time_s=eager_min_time_s, fused_min_time_s=fused_s)
     return Group(
@@ -103,14 +101,14 @@ def group_of(name: str, rows: Sequence[OperatorRow], whole: Whole) -> Group:
 
 
 def working(rows: Iterable[OperatorRow]) -> list[OperatorRow]:
-    """The operators among `rows` that are not free."""
+    """Return the operators that are not free."""
     return [row for row in rows if row.state is not State.FREE]
 
 
 def groups(
     analysis: Analysis, key: Callable[[OperatorRow], str], *, time_s: GroupTime = BOUND
 ) -> tuple[Group, ...]:
-    """The operators that are not free, grouped by `key`, the longest by `time_s` first."""
+    """Return groups of the operators that are not free, longest `time_s` first."""
     by_name: dict[str, list[OperatorRow]] = {}
     for row in working(analysis.operators):
         by_name.setdefault(key(row), []).append(row)
@@ -120,7 +118,7 @@ def groups(
 
 
 def length(group: Group, time_s: GroupTime) -> tuple[float, int]:
-    """What groups are sorted by: the longest time first, then the most traffic."""
+    """Return the sort key of groups: longest time first, then most traffic."""
     return (-(time_s(group) or 0.0), -group.work.traffic_bytes)
 
 
@@ -131,9 +129,9 @@ Part = Literal["whole", "own", "rest"]
 class Branch:
     """A row of the tree of modules.
 
-    ``part`` says what it sums: a module with all in it (``whole``), what a module of which others
-    are shown does itself (``own``), or modules that are left out (``rest``). ``is_open``: rows for
-    the parts of a whole follow. ``depth`` is 0 for the model itself.
+    ``part``: ``whole`` (a module with its submodules), ``own`` (a module without the submodules
+    shown below it), or ``rest`` (modules left out). ``is_open``: rows of its parts follow.
+    ``depth`` is 0 for the model.
     """
 
     path: str
@@ -166,7 +164,7 @@ def module_tree(
     root = _Node("", 0)
 
     def node_at(path: str) -> _Node:
-        # What lies deeper belongs to the last module that is shown.
+        # Deeper modules belong to the last one shown.
         node = root
         for name in path.split(".")[:depth] if path else ():
             if name not in node.inside:
@@ -188,7 +186,7 @@ def module_tree(
         module = node.module if part == "whole" else None
         group = group_of(name or node.path, rows, whole)
         if not rows:
-            # What does nothing takes no time; of a kind that nobody knows, nothing is said.
+            # A module without operators takes no time; kinds without any times stay unknown.
             group = replace(
                 group,
                 predicted_s=group.predicted_s if is_predicted else None,
@@ -244,12 +242,12 @@ class _Node:
 
     @property
     def shown(self) -> list[_Node]:
-        """Those inside that have operators or parameters."""
+        """Submodules with operators or parameters."""
         return [each for each in self.inside.values() if each.all_rows or each.parameters]
 
 
 def grouping_key(row: OperatorRow) -> Hashable:
-    """What calls that no table can tell apart have in common; a measured one is like no other."""
+    """Return the key of equal calls: operator, sizes, work, prediction; measured calls differ."""
     if row.measured_s is not None:
         return row.index
     sizes = tuple((spec.shape, spec.dtype) for spec in (*row.inputs, *row.outputs))

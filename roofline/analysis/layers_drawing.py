@@ -1,4 +1,4 @@
-"""A roofline in layers: theoretical peaks, measured peaks, and what software reaches of them."""
+"""Roofline in layers: theoretical peaks, measured peaks, and the rates that software reaches."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from roofline.plots.style import BLUE, THEORETICAL
 
 _NAMED = 4  # Number of ceilings that a note names, those of the longest times first
 _LEAST_SHARE = 0.02
-"""Operators under one ceiling that take less of the time have no area: they are in the note."""
+"""Operators of one ceiling below this share of the time have no area, only a note."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """The operators that one ceiling binds: minimum times and times in seconds, summed."""
+    """Operators of one limiter: sums of minimum times and times in seconds."""
 
     ceiling: str
     eager_min_time_s: float
@@ -51,13 +51,13 @@ class Reached:
 
     @property
     def efficiency(self) -> float:
-        """The sum of minimum times over the sum of times: 1 is the roof."""
+        """Efficiency: minimum time over time; 1 is the roofline."""
         return self.eager_min_time_s / self.time_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Software:
-    """What software makes of the roof: the efficiency of all operators, weighted by time."""
+    """Efficiency of all operators, weighted by time."""
 
     kind: Literal["measured", "predicted"]
     whole_s: float
@@ -65,17 +65,17 @@ class Software:
 
     @property
     def eager_min_time_s(self) -> float:
-        """The sum of the minimum times."""
+        """Sum of the minimum times in seconds."""
         return sum(each.eager_min_time_s for each in self.reached)
 
     @property
     def time_s(self) -> float:
-        """The sum of the times of the operators whose minimum time is known."""
+        """Sum of the times of operators with a minimum time, in seconds."""
         return sum(each.time_s for each in self.reached)
 
     @property
     def efficiency(self) -> float:
-        """The sum of minimum times over the sum of times."""
+        """Minimum time over time."""
         return self.eager_min_time_s / self.time_s
 
 
@@ -108,11 +108,10 @@ def software_of(analysis: Analysis) -> Software | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoofLayers:
-    """A roof in its layers, and what software makes of it.
+    """Layers of a roofline, and the efficiency of software.
 
-    ``compute`` are the layers of the ceilings for products, the most used data type first,
-    ``library`` the highest ceiling of the library by data type, ``roof`` every line by the name
-    that operators have for it.
+    ``compute`` are the layers of GEMM ceilings, most used data type first, ``library`` the highest
+    library ceiling by data type, ``roof`` all lines by the limiter names of operators.
     """
 
     lines: RoofLines
@@ -124,27 +123,27 @@ class RoofLayers:
 
     @property
     def all(self) -> tuple[Layer, ...]:
-        """Every layer."""
+        """All layers."""
         return (*self.compute, *self.memory)
 
     @property
     def lossy(self) -> tuple[Layer, ...]:
-        """The layers whose measured peak is below the theoretical one."""
+        """Layers whose measured peak is below the theoretical one."""
         return tuple(each for each in self.all if (each.loss or 0.0) > 0)
 
     @property
     def fastest_bytes_per_s(self) -> float | None:
-        """The theoretical rate of the fastest level, else as measured; None: none is known."""
+        """Theoretical bandwidth of the fastest level, else measured; None: unknown."""
         return max((each.theoretical_per_s or each.per_s for each in self.memory), default=None)
 
     @property
     def top_flop_per_s(self) -> float | None:
-        """The highest of the ceilings; None: none is known."""
+        """Highest ceiling; None: unknown."""
         return max((each.per_s for each in self.compute), default=None)
 
     @property
     def theoretical_ridges(self) -> tuple[Spot, ...]:
-        """Where the first theoretical ceiling meets each theoretical memory level."""
+        """Ridge points of the first theoretical ceiling with each memory level."""
         if not self.compute or self.compute[0].loss is None:
             return ()
         top = self.compute[0].theoretical_per_s or 0.0
@@ -156,7 +155,7 @@ class RoofLayers:
 
     @property
     def library_gaps(self) -> tuple[tuple[Layer, Ceiling], ...]:
-        """The measured ceilings that the library stays below, each with its best."""
+        """Measured ceilings above the library, each with the library's best."""
         return tuple(
             (each, best)
             for each in self.compute
@@ -167,7 +166,7 @@ class RoofLayers:
 
     @property
     def shown(self) -> tuple[Reached, ...]:
-        """The ceilings whose operators have an area: they have a place, and take some time."""
+        """Ceilings whose operators have an area."""
         if self.software is None:
             return ()
         return tuple(
@@ -195,7 +194,7 @@ def layers_of_analysis(analysis: Analysis, paper: HardwareProfile | None) -> Roo
     roof = MachineRoof(analysis.hardware, analysis.threads)
     found = (roof.compute(each) for each in dtypes_in_use(analysis, roof))
     units = list(dict.fromkeys(each for each in found if each is not None))
-    # Operators without products may stand under the higher ceiling of additions beside products.
+    # Operators without GEMMs can have the higher FMA + ADD ceiling.
     others = [
         each
         for unit in units
@@ -235,7 +234,7 @@ def _layers(
         ),
         *(ceiling_of(each, "hardware", measured_fastest, main=False) for each in others),
     ]
-    # Of the library, the highest of each kind of product.
+    # Highest library ceiling per kind of GEMM.
     kept: dict[tuple[DType, str], ComputeRoof] = {}
     for unit in roof.library.units:
         if unit.dtype in {each.dtype for each in units}:
@@ -251,7 +250,7 @@ def _layers(
         replace(diagonal_of(level, main, highest), kind=kind(each))
         for level, each in zip(roof.levels, memory, strict=True)
     ]
-    # The theoretical lines of what was measured; those of memory are without words.
+    # Theoretical lines; those of memory have no label.
     fastest = max((each.theoretical_per_s or each.per_s for each in memory), default=None)
     top = max((each.theoretical_per_s or each.per_s for each in compute), default=None)
     for each in layers:
@@ -334,7 +333,7 @@ def software_note(layers: RoofLayers) -> str:
 HEIGHT_INCH = 8.0
 
 _LOSS: dict[str, Any] = {
-    # Strokes across one of them tell both apart in grey print.
+    # Hatching distinguishes them in black-and-white print.
     "facecolor": "#fbe3d2",
     "edgecolor": "#eeb28b",
     "hatch": "////",
@@ -401,7 +400,7 @@ def _draw_losses(axes: Axes, layers: RoofLayers) -> Iterator[tuple[float, float,
             _between(axes, low, high, layers.fastest_bytes_per_s, _LOSS)
             x, y = right**0.95 * left**0.05, middle
         else:
-            # Beyond the axes, where they cut: straight lines stay straight on logarithmic axes.
+            # Beyond the axes; lines stay straight on logarithmic axes.
             start, end = left / 10, layers.top_flop_per_s or top * 10
             corners = (start, end / low, end / high, start)
             axes.fill(corners, (start * low, end, end, start * high), **_LOSS)
@@ -452,7 +451,7 @@ def _draw_software(axes: Axes, layers: RoofLayers) -> Iterator[tuple[float, floa
 
 
 def _handles(layers: RoofLayers) -> Iterator[Artist]:
-    """Return what a legend explains beside lines and marks."""
+    """Return legend handles of shaded areas."""
     if layers.lossy:
         yield Patch(label="hardware loss: below the theoretical peak", **_LOSS)
     if layers.shown and layers.software:

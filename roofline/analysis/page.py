@@ -1,7 +1,7 @@
-"""The interactive page of analyses: columns of numbers, and a table of strings.
+"""Interactive page of analyses: columns of numbers and a table of strings.
 
-A page has thousands of rows, so names stand once in a table and rows hold their numbers in it.
-Numbers are whole, not rounded: the page rounds where it shows them, as `core.units` does.
+Rows refer to names by number, so that pages with thousands of rows stay small. Numbers are not
+rounded; the page formats them as `core.units` does.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from roofline.plots.style import SERIES, Style, styles
 
 _SPARE_LOOKS = 63
 
-Column = list[Any] | None  # One value an operator; None: no operator has any
+Column = list[Any] | None  # One value per operator; None: no operator has one
 
 
 class Strings(dict[str, int]):
-    """Numbers of strings, each once, in the order in which they were first asked for."""
+    """Numbers of distinct strings, in order of first use."""
 
     def place(self, text: str) -> int:
-        """The number of `text` in the table, with control characters made visible."""
+        """Return the number of `text`, control characters escaped."""
         return self.setdefault(printable(text), len(self))
 
 
@@ -60,7 +60,7 @@ def _live(analysis: Analysis, view: View) -> Grid:
 
 
 def page_data(names: Sequence[str], analyses: Sequence[Analysis]) -> dict[str, Any]:
-    """All that the page shows besides its report, ready for JSON; a name for each machine."""
+    """Return the data of the page for JSON; `names` are those of the machines."""
     strings = Strings()
     first = analyses[0]
     types = types_by_time(first)
@@ -69,7 +69,7 @@ def page_data(names: Sequence[str], analyses: Sequence[Analysis]) -> dict[str, A
     return {
         "model": printable(first.model),
         "types": [[strings.place(name), *_look(style)] for name, style in styles(types).items()],
-        # Names that no type has: what `styles` gives them are the looks that are not taken.
+        # Names that no type has get the unused styles.
         "looks": [_look(style) for style in styles(map(str, range(_SPARE_LOOKS))).values()],
         "operators": operators,
         "machines": machines,
@@ -117,7 +117,7 @@ def _machine(name: str, analysis: Analysis, strings: Strings) -> dict[str, Any]:
 
     return {
         "name": printable(name),
-        # The machine in words, for the line under the picture.
+        # The line under the plot.
         "facts": [
             *([printable(profile.host.cpu_model)] if profile.host else []),
             describe_threads(profile, analysis.threads),
@@ -126,7 +126,7 @@ def _machine(name: str, analysis: Analysis, strings: Strings) -> dict[str, Any]:
         ],
         "minimum": minimum_text(analysis.totals, verbose=True),
         "kind": kind_of_time(analysis),
-        # Seconds of a pass that belong to no operator, where they are known.
+        # Seconds of a pass outside operators.
         "overhead_s": overheads_s,
         "levels": list(map(printable, levels)),
         **schema.to_data(roof_lines(analysis, "all")),

@@ -1,4 +1,4 @@
-"""Operators as points: calls on the same spot taken together, those without FLOP aside."""
+"""Operators as points of a plot; those without FLOP are listed apart."""
 
 from __future__ import annotations
 
@@ -30,12 +30,11 @@ Roofs = Literal["all", "in use"]
 
 
 def roof_lines(analysis: Analysis, roofs: Roofs) -> RoofLines:
-    """The lines of the analysis' machine for the threads it used."""
+    """Return the roofline of the machine with the threads of the analysis."""
     profile = analysis.hardware
     roof = Roof(profile, analysis.threads)
     main = dtypes_in_use(analysis, roof)
-    # Additions beside products lift the highest ceiling of a type; drawn for each unit as well they
-    # would hide the others.
+    # FMA + ADD gives the highest ceiling of a type; drawn for each unit, it would hide the others.
     units: list[tuple[Literal["hardware", "library"], ComputeRoof]] = [
         *(
             ("hardware", unit)
@@ -78,12 +77,12 @@ _SAME_SPOT = 0.01  # Decades within which calls of one operator and shape share 
 
 
 def drawn(row: OperatorRow) -> bool:
-    """Whether a row has a place on the axes: FLOP, bytes and a time."""
+    """Return whether a row has FLOP, bytes and a time, and so a place on the axes."""
     return bool(row.flop and row.intensity_flop_per_byte and rate_flop_per_s(row))
 
 
 def points_of(analysis: Analysis) -> tuple[Point, ...]:
-    """The operators that have a place on the axes, longest time first."""
+    """Return the operators on the axes, longest time first."""
     by_spot: dict[tuple[object, ...], list[OperatorRow]] = {}
     for row in analysis.operators:
         x, y = row.intensity_flop_per_byte, rate_flop_per_s(row)
@@ -98,11 +97,11 @@ def points_of(analysis: Analysis) -> tuple[Point, ...]:
 
 def _point(rows: Sequence[OperatorRow], whole: float, in_module: Counter[str]) -> Point:
     flop = sum(row.flop or 0 for row in rows)
-    # Intensities and rates of calls taken together are those of their sums.
+    # A point of several calls has the AI and rate of their sums.
     byte = sum((row.flop or 0) / (row.intensity_flop_per_byte or 1.0) for row in rows)
     at_rate_s = sum((row.flop or 0) / (rate_flop_per_s(row) or 1.0) for row in rows)
     first = max(rows, key=lambda row: time_s(row) or 0.0)
-    # As a table calls the first and what is like it; the others stand in the same place.
+    # Tables count the first and equal calls; the others share its spot.
     same = sum(grouping_key(row) == grouping_key(first) for row in rows)
     name = name_of(first, alone=in_module[first.module_path] == 1, count=same)
     return Point(
@@ -119,7 +118,7 @@ def _point(rows: Sequence[OperatorRow], whole: float, in_module: Counter[str]) -
 
 
 def name_of(row: OperatorRow, *, alone: bool, count: int) -> str:
-    """The module, and the operator where the module has several; with how many calls there are."""
+    """Return a label: module, operator if the module has several, number of calls."""
     module, op = module_of(row), short_op(row)
     if module == MODEL_ITSELF:
         words = op
@@ -129,7 +128,7 @@ def name_of(row: OperatorRow, *, alone: bool, count: int) -> str:
 
 
 def _path_end(module: str) -> str:
-    """The end of a long module path, which tells modules apart: ``"…layer_1.mlp.0"``."""
+    """Return the end of a long module path: ``"…layer_1.mlp.0"``."""
     if len(module) <= _NAME_CHARACTERS:
         return module
     end = module
@@ -139,7 +138,7 @@ def _path_end(module: str) -> str:
 
 
 def strip_of(analysis: Analysis) -> tuple[StripPoint, ...]:
-    """The operators that do something but whose FLOP is 0 or unknown, longest time first."""
+    """Return the operators with zero or unknown FLOP, longest time first."""
     by_name: dict[tuple[Literal["no FLOP", "FLOP unknown"], str, str], list[OperatorRow]] = {}
     for row in analysis.operators:
         if row.state is not State.FREE and not row.flop:
@@ -158,7 +157,7 @@ def strip_of(analysis: Analysis) -> tuple[StripPoint, ...]:
                 why=why,
             )
         )
-    # The unknown first: where the strip has no room for all, they must not be those left out.
+    # Unknown FLOP first: a short strip must not leave them out.
     return tuple(
         sorted(found, key=lambda each: (each.why == "no FLOP", -(each.share or 0.0), each.op))
     )

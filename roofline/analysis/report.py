@@ -50,6 +50,7 @@ from roofline.core.sampling import (
 )
 from roofline.core.text import counted, printable
 from roofline.core.units import format_bytes, format_percent, format_s, format_si
+from roofline.errors import argument
 from roofline.latency.prediction import BOUND_ONLY, FAULTS_MATTER, RunPrediction
 from roofline.latency.samples import EarlierRun, RunMeasurement
 from roofline.machine.quantities import age
@@ -393,7 +394,7 @@ def measurement_warnings(analysis: Analysis) -> tuple[str, ...]:
     if measurement.are_disturbed:
         lines.append(
             "measured times are too long: other processes disturbed every round; stop them, or use"
-            " fewer --threads"
+            f" fewer {argument('threads')}"
         )
     sample = measurement.end_to_end
     if sample.verdict == "unusable":

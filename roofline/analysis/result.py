@@ -1,4 +1,4 @@
-"""A model's operators under a machine's ceilings: the value that an analysis gives."""
+"""Results of analyses: operators of a model under the ceilings of a machine, and findings."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ if TYPE_CHECKING:
 
 
 Basis = Literal["prediction", "estimate", "at most", "bound"]
-"""What the seconds of a finding are. ``prediction``: before and after; ``estimate``: after is a
-share of the prediction before that follows from a count (of padding); ``at most``: after is what
-cannot be beaten; ``bound``: both are bounds, as nothing is predicted there."""
+"""Kind of the seconds of a finding. ``prediction``: predicted before and after; ``estimate``: after
+is a counted share of before (padding); ``at most``: upper limit of the saving; ``bound``: minimum
+times.
+"""
 
 Verdict = Literal["confirmed", "not confirmed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One change that would save time, in seconds of a pass.
+    """A change that saves time, in seconds of a pass.
 
-    ``rule`` is its name (docs/how-to/advice.md lists them), ``operators`` are the indexes of those
-    concerned, none where the whole model is. ``evidence`` says what was counted and
-    predicted, with numbers; ``change`` what to do. ``predicted_before_s`` is what the operators
-    concerned take (where there are none: the pass), ``predicted_after_s`` what takes their place,
-    both on ``basis``; null where nobody can say. ``saving_low_s`` and ``saving_high_s`` are the
-    interval of the saving from 10 to 90 %; null where it is not known.
+    ``rule`` is its name (docs/how-to/advice.md lists them), ``operators`` are the indexes of the
+    operators concerned, none for the whole model. ``evidence`` states counts and times, ``change``
+    the remedy. ``predicted_before_s`` and ``predicted_after_s`` are times of these operators
+    (without any: of the pass) on ``basis``; null if unknown. ``saving_low_s`` and ``saving_high_s``
+    are the 80 % interval of the saving; null if unknown.
 
-    Where the change was tried on this machine, ``measured_before_s`` and ``measured_after_s`` are
-    medians, and ``measured_low_s`` and ``measured_high_s`` the interval of the measured saving, in
-    which what is lost is negative; null otherwise, and so is ``verdict``. ``note`` says how it was
-    tried, or why it was not.
+    After a trial on this machine, ``measured_before_s`` and ``measured_after_s`` are medians,
+    ``measured_low_s`` and ``measured_high_s`` the interval of the measured saving (negative: a
+    loss), and ``verdict`` is set; null otherwise. ``note`` describes the trial, or why there was
+    none.
 
     Raises:
         ValueError: a negative time, half an interval, no rule, or a verdict without a measurement
@@ -88,7 +88,6 @@ class Finding:
         )
         if len({each is None for each in measured}) > 1:
             raise ValueError("measured times, their interval and the verdict belong together")
-        # Else a file could call a loss confirmed.
         if self.verdict and (self.verdict == "confirmed") != ((self.measured_low_s or 0.0) > 0):
             raise ValueError(
                 f"the verdict is '{self.verdict}', but the measured saving is from"
@@ -101,21 +100,21 @@ class Finding:
 
     @property
     def saving_s(self) -> float | None:
-        """The seconds of a pass that the change saves on its basis; None: nobody can say."""
+        """Predicted saving in seconds of a pass; None: unknown."""
         if self.predicted_before_s is None or self.predicted_after_s is None:
             return None
         return self.predicted_before_s - self.predicted_after_s
 
     @property
     def measured_saving_s(self) -> float | None:
-        """The seconds that trying it saved, below 0 where it lost some; None: it was not tried."""
+        """Measured saving in seconds, negative for a loss; None: not tried."""
         if self.measured_before_s is None or self.measured_after_s is None:
             return None
         return self.measured_before_s - self.measured_after_s
 
 
 def _check_ends(low: float | None, high: float | None) -> None:
-    """Refuses half an interval, and one whose ends are no numbers in their order."""
+    """Raise an error for half an interval, and for ends out of order."""
     if low is None and high is None:
         return
     if low is None or high is None or not -math.inf < low <= high < math.inf:
@@ -147,24 +146,23 @@ FRAME_COLUMNS = {
         *("eager_min_time_s", "type", "state", "min_flop", "attainable_flop_per_s", "predicted_s"),
         *("predicted_low_s", "predicted_high_s", "prediction_source", "measured_s"),
         *("measured_iqr_s", "gradient_bytes", "optimizer_bytes", "internal_bytes", "chain"),
-        # The last: that of the whole pass.
+        # The last is that of the pass.
         *("fused_bytes", "fused_min_time_s", "model_min_time_s"),
     )
 }
-"""Columns of the rows of operators, with pandas' nullable types."""
+"""Columns of operator rows, with pandas' nullable types."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Analysis(Result):
     """A model's operators under a machine's ceilings.
 
-    ``run`` is how the model was run, ``peak`` what memory holds when it is fullest, ``modules``
-    those of the model in the order of their first calls, then those that were not called.
-    ``threads`` is how many threads the bounds are for; ``cache`` says which of two consecutive
-    passes they describe: ``steady`` (caches hold what the pass before left) or ``cold``.
-    ``prediction`` is what the whole pass is expected to take, ``measurement`` what it took,
-    ``earlier`` what it took when these operators were measured before on this machine; null where
-    there is none. ``findings`` are what could be changed, that which saves most first.
+    ``run`` is the setting of the pass, ``peak`` the memory at its peak, ``modules`` are in the
+    order of first calls, uncalled ones last. Minimum times are for ``threads`` threads and the
+    caches ``steady`` (as the previous pass left them) or ``cold``. ``prediction`` and
+    ``measurement`` are those of the pass, ``earlier`` is an earlier measurement of the same
+    operators on this machine; null if there is none. ``findings`` are possible changes, largest
+    saving first.
     """
 
     kind: ClassVar = "analysis"
@@ -191,12 +189,12 @@ class Analysis(Result):
 
     @property
     def fits(self) -> bool | None:
-        """Whether the peak of memory fits into that of the machine; None: capacity not known."""
+        """Fit of the memory peak into the machine; None: capacity unknown."""
         return fits(self.totals.peak_memory_bytes, self.hardware.memory_capacity_bytes)
 
     @property
     def summary(self) -> str:
-        """The verdict in one sentence."""
+        """Verdict in one sentence."""
         from roofline.analysis.report import headline
 
         return headline(self)
@@ -272,24 +270,24 @@ class Analysis(Result):
         draw_analysis(figure, self, **options)
 
 
-_FIX = "make it anew with `roofline analyze MODEL -o FILE.json`"
+_FIX = "make it again with `roofline analyze MODEL -o FILE.json`"
 
 
 def read_analysis(path: str | Path) -> Analysis:
-    """The analysis saved in a JSON file; needs no torch.
+    """Return the analysis saved in a JSON file; needs no torch.
 
     Raises:
-        FileFormatError: not readable, not ours, cut short, newer, or in contradiction to itself.
+        FileFormatError: unreadable, no analysis, damaged, a newer version, or inconsistent.
     """
     return analysis_from_data(files.read_json(Path(path), fix=_FIX), file=str(path))
 
 
 def analysis_from_data(data: Any, *, file: str) -> Analysis:
-    """The analysis in plain data, as its JSON holds it.
+    """Return the analysis in plain data, as in its JSON.
 
     Raises:
-        FileFormatError: as `read_analysis`; what is shown of a file must follow from its rows.
+        FileFormatError: as `read_analysis`; totals must follow from the rows.
     """
     if isinstance(data, dict) and "analyses" in data:
-        raise files.refused(file, "holds several analyses, where one is expected", _FIX)
+        raise files.refused(file, "contains several analyses, expected one", _FIX)
     return Analysis.from_data(data, file=file)

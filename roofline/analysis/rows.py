@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from roofline.core.sampling import Sample
-from roofline.core.units import format_bytes, sum_known
+from roofline.core.units import format_bytes, format_memory, sum_known
 from roofline.latency.prediction import Prediction
 from roofline.machine.hardware import HardwareProfile
 from roofline.minimum import MinimumTimes
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 def names_of_numbers(cls: type) -> tuple[str, ...]:
-    """The fields of a dataclass that hold a number, or null."""
+    """Return the fields of a dataclass that are numbers, or null."""
     kinds = ("int", "float", "int | None", "float | None")
     return tuple(each.name for each in fields(cls) if each.type in kinds)
 
 
 def check_numbers(instance: object, names: Iterable[str]) -> None:
-    """Refuses a number of `instance`, among its fields `names`, that is negative or infinite."""
+    """Raise an error if one of the fields `names` is negative or infinite."""
     for name in names:
         value = getattr(instance, name)
         if value is not None and not 0 <= value < math.inf:
@@ -38,7 +38,7 @@ def check_numbers(instance: object, names: Iterable[str]) -> None:
 
 
 def check_interval(low: float | None, middle: float | None, high: float | None) -> None:
-    """Refuses a predicted time that does not lie in its interval, and half an interval."""
+    """Raise an error for a predicted time outside its interval, and for half an interval."""
     if low is None and high is None:
         return
     if low is None or middle is None or high is None or not low <= middle <= high:
@@ -47,22 +47,18 @@ def check_interval(low: float | None, middle: float | None, high: float | None) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorRow:
-    """One operator: what it asks for, where it stands under the roof, and how long it takes.
+    """One operator: work, placement under the roofline, and times.
 
-    The work fields are those of `Work` and null where unknown; the placement fields those of
-    `Placement`. ``level_bytes`` are the bytes that must come from each memory level;
-    ``intensity_flop_per_byte`` is FLOP per byte crossing the binding level, the x of its point.
-    ``chain`` is the index of the first operator of the kernel that it would be part of where chains
-    of producers and consumers stay on chip (its own: alone), and ``fused_bytes`` what of its
-    traffic would still cross memory there; null where that is not known. ``fused_min_time_s``
-    is that of the fused kernel, given with the first of its
-    operators and null for the others. Predictions and measurements are null where there are none;
-    ``measured_times_s`` are the times that ``measured_s`` is the median of,
-    ``measured_page_faults`` the minor page faults of a call.
+    The work fields are those of `Work`, null if unknown; the placement fields those of `Placement`.
+    ``level_bytes`` are the bytes crossing each memory level, ``intensity_flop_per_byte`` is the AI
+    at the limiting level. ``chain`` is the index of the first operator of its fused kernel (its
+    own: alone), ``fused_bytes`` its traffic after operator fusion, ``fused_min_time_s`` the minimum
+    time of the kernel, given at its first operator. Predictions and measurements are null if there
+    are none; ``measured_s`` is the median of ``measured_times_s``, ``measured_page_faults`` are
+    minor page faults per call.
 
     Raises:
-        ValueError: a negative or infinite number, a sum that is none, or a state that contradicts
-            what is known.
+        ValueError: a negative or infinite number, a wrong sum, or a contradictory state.
     """
 
     index: int
@@ -133,12 +129,12 @@ class OperatorRow:
 
     @property
     def work(self) -> Work:
-        """The row's work, which adds up."""
+        """Work of the operator; its parts add up."""
         return Work(**dict(zip(_OF_WORK, _work_of(self), strict=True)))
 
     @property
     def record(self) -> OperatorRecord:
-        """The operator as capture recorded it, but for the storages that went after it."""
+        """Operator as captured, without the storages released after it."""
         return OperatorRecord(**{name: getattr(self, name) for name in _OF_RECORD}, work=self.work)
 
 
@@ -163,7 +159,7 @@ def row_of(
     sample: Sample | None = None,
     page_faults: int | None = None,
 ) -> OperatorRow:
-    """The row of a placed operator."""
+    """Return the row of a placed operator."""
     record, work = placement.record, placement.record.work
     return OperatorRow(
         **{name: getattr(record, name) for name in _OF_RECORD},
@@ -192,11 +188,11 @@ def fits(peak_bytes: int | None, capacity_bytes: int | None) -> bool | None:
 
 
 def fit_words(peak_bytes: int | None, capacity_bytes: int | None) -> str:
-    """Return ``"does not fit: 113 GB of 85.9 GB"``, ``"fits into 85.9 GB"`` or ``""`` (unknown)."""
+    """Return ``"does not fit: 113 GB of 80 GiB"``, ``"fits into 80 GiB"`` or ``""`` (unknown)."""
     found = fits(peak_bytes, capacity_bytes)
     if found is None:
         return ""
-    capacity = format_bytes(capacity_bytes)
+    capacity = format_memory(capacity_bytes)
     return f"fits into {capacity}" if found else f"does not fit: {_of(peak_bytes, capacity_bytes)}"
 
 
@@ -206,7 +202,7 @@ def fit_of(analysis: Analysis) -> str:
 
 
 def too_large(names: Iterable[str], analyses: Iterable[Analysis]) -> list[str]:
-    """Return the names of passes that do not fit: ``["a100 (113 GB of 85.9 GB)"]``."""
+    """Return the names of passes that do not fit: ``["a100 (113 GB of 80 GiB)"]``."""
     return [
         f"{name} ({_of(each.totals.peak_memory_bytes, each.hardware.memory_capacity_bytes)})"
         for name, each in zip(names, analyses, strict=True)
@@ -229,17 +225,17 @@ def fit_warnings(analysis: Analysis) -> tuple[str, ...]:
     step = "a training step of " * analysis.run.train
     return (
         f"{step}{analysis.model} does not fit into the memory of {analysis.hardware.name}:"
-        f" {_of(peak, capacity)}; its times there assume a memory that is large enough",
+        f" {_of(peak, capacity)}; times assume a larger memory",
     )
 
 
 def _of(peak_bytes: int | None, capacity_bytes: int | None) -> str:
-    return f"{format_bytes(peak_bytes)} of {format_bytes(capacity_bytes)}"
+    return f"{format_bytes(peak_bytes)} of {format_memory(capacity_bytes)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinTimes:
-    """The minimum times of a pass in seconds, as in `Totals`; None where one is not known."""
+    """Minimum times of a pass in seconds, as in `Totals`; None: unknown."""
 
     eager_min_time_s: float | None = None
     fused_min_time_s: float | None = None
@@ -247,7 +243,7 @@ class MinTimes:
 
     @classmethod
     def of(cls, eager_min_time_s: float | None, minimum: MinimumTimes | None) -> MinTimes:
-        """Those of a pass: the sum of its operators' bounds, and what is derived of the whole."""
+        """Return the minimum times of a pass."""
         return cls(
             eager_min_time_s=eager_min_time_s,
             fused_min_time_s=minimum.fused.time_s if minimum else None,
@@ -256,22 +252,22 @@ class MinTimes:
 
 
 MINIMUM_TIMES = tuple(each.name for each in fields(MinTimes))
-"""The minimum times by the names that values, JSON and CSV give them, longest first."""
+"""Saved names of the minimum times, longest time first."""
 
 
 def minimum_times_of(found: object | None) -> dict[str, Any]:
-    """The three minimum times in seconds by name, None where one is not known; all None of None."""
+    """Return the three minimum times by name, in seconds; None: unknown."""
     return {name: found and getattr(found, name) for name in MINIMUM_TIMES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """The fraction of calls, bytes and time whose FLOP is known; free operators are left out.
+    """Fractions of calls, bytes and time with known FLOP; free operators are left out.
 
-    ``time`` is null until operators were measured. A fraction of nothing is 1.
+    ``time`` is null without measured times. A fraction of nothing is 1.
 
     Raises:
-        ValueError: what is not from 0 to 1.
+        ValueError: a fraction outside 0 to 1.
     """
 
     calls: float
@@ -286,20 +282,16 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """Sums over the operators, and what the model takes in memory.
+    """Sums over the operators, memory and times of the pass.
 
-    ``flop``, ``macs`` and ``min_flop`` are sums over the operators whose FLOP is known
-    (``unknown_operators`` calls are not in them), ``internal_bytes`` over those of which it is.
-    ``fused_bytes`` is null where it is not known. ``parameters`` counts elements, each storage
-    once, ``parameter_size_bytes`` and ``buffer_size_bytes`` their bytes, ``optimizer_state_bytes``
-    those of what an optimizer keeps from step to step; ``peak_memory_bytes`` is the most that is
-    alive at once (all of these, inputs, and activations and gradients from creation to release),
-    ``all_tensors_bytes`` the sum of them all, as if nothing were freed. ``eager_min_time_s`` is the
-    sum of the operators' bounds, null where the hardware has no ceilings: no operator-by-operator
-    run takes less. ``fused_min_time_s`` is the least of a
-    run in fused kernels, ``model_min_time_s`` that of any run of the same function, and
-    ``fused_limiter`` and ``model_limiter`` are the ceilings that set them; null and empty where
-    they are not known.
+    ``flop``, ``macs`` and ``min_flop`` are sums over operators with a formula
+    (``unknown_operators`` calls have none); ``internal_bytes`` leaves out unknown ones.
+    ``fused_bytes`` is null if unknown. ``parameters`` counts elements, each storage once;
+    ``parameter_size_bytes``, ``buffer_size_bytes`` and ``optimizer_state_bytes`` are their sizes.
+    ``peak_memory_bytes`` is the maximum of live bytes, ``all_tensors_bytes`` the sum of all
+    tensors. ``eager_min_time_s`` is the sum over the operators, null without ceilings;
+    ``fused_min_time_s`` the minimum with operator fusion, ``model_min_time_s`` that of the same
+    function, ``fused_limiter`` and ``model_limiter`` are their limiters.
 
     Raises:
         ValueError: a negative or infinite number.
@@ -339,7 +331,7 @@ class Totals:
 
     @property
     def intensity_flop_per_byte(self) -> float | None:
-        """FLOP per byte of traffic; None where an operator's FLOP is unknown or nothing moves."""
+        """AI of operand bytes in FLOP/B; None if FLOP are unknown or nothing moves."""
         if self.unknown_operators or not self.traffic_bytes:
             return None
         return self.flop / self.traffic_bytes
@@ -347,14 +339,14 @@ class Totals:
 
 _NUMBERS_OF_TOTALS = names_of_numbers(Totals)
 SUMMED = tuple(each.name for each in fields(Work) if each.name in Totals.__dataclass_fields__)
-"""Fields of the operators' work that add up to those of `Totals`."""
+"""Fields of `Work` that add up to those of `Totals`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPeak:
-    """What is in memory when it is fullest, in bytes, and when that is.
+    """Memory at its peak, in bytes, and when.
 
-    ``operator`` is the index of the operator that runs then; null where none takes memory.
+    ``operator`` is the index of the operator that runs then; null if none uses memory.
 
     Raises:
         ValueError: a negative number.
@@ -373,19 +365,19 @@ class MemoryPeak:
 
     @property
     def byte(self) -> int:
-        """All of it."""
+        """Sum in bytes."""
         names = [each.name for each in fields(self) if each.name != "operator"]
         return sum(getattr(self, name) for name in names)
 
 
 def sum_fused_bytes(rows: Iterable[OperatorRow]) -> int | None:
-    """The traffic of fused kernels in bytes; None if that of an operator is unknown."""
+    """Return the traffic after operator fusion in bytes; None: unknown."""
     byte = [row.fused_bytes for row in rows]
     return sum_known(byte) if byte else None
 
 
 def coverage_of(rows: Sequence[OperatorRow]) -> Coverage:
-    """How much of the operators that do something has known FLOP."""
+    """Return the coverage: fractions of calls, bytes and time with known FLOP."""
     working = [row for row in rows if row.state is not State.FREE]
 
     def known_part(of: Callable[[OperatorRow], float]) -> float:
@@ -401,7 +393,7 @@ def coverage_of(rows: Sequence[OperatorRow]) -> Coverage:
 
 
 def known_work(rows: Iterable[OperatorRow]) -> Work:
-    """The work of `rows`: what formulas say summed over those that have one, bytes over all."""
+    """Return the work of `rows`: FLOP of operators with a formula, bytes of all."""
     total = Work()
     for row in rows:
         work = row.work
@@ -414,5 +406,5 @@ def known_work(rows: Iterable[OperatorRow]) -> Work:
 
 
 def sum_eager_min_time_s(rows: Iterable[OperatorRow]) -> float | None:
-    """The sum of the bounds in seconds; None if one of them is unknown."""
+    """Return the sum of the minimum times in seconds; None if one is unknown."""
     return sum_known(row.eager_min_time_s for row in rows)

@@ -1,4 +1,4 @@
-"""analyze, profile, predict, advise, show."""
+"""Commands analyze, profile, predict, advise and show."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FORMATS = ".json .csv .md .html .png .svg"
 
 
 def check_analysis_files(output: Output, *, is_measured: bool = True) -> None:
-    """Refuse, before any work is done, files of an analysis that could not be written."""
+    """Refuse output files of an analysis that cannot be written, before any work is done."""
     from roofline.analysis import Analysis
     from roofline.analysis.chrome_trace import NOT_MEASURED
     from roofline.analysis.event_file import check_event_file
@@ -53,7 +53,7 @@ def check_analysis_files(output: Output, *, is_measured: bool = True) -> None:
 
 
 def fraction(_context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
-    """A share, written as a percentage."""
+    """Return the fraction written as a percentage."""
     if text is None:
         return None
     try:
@@ -62,25 +62,25 @@ def fraction(_context: click.Context, parameter: click.Parameter, text: str | No
         value = -1.0
     if not 0 <= value <= 1:
         raise InputError(
-            f"{parameter.opts[0]} '{text}': write a percentage from 0 to 100, such as 95%"
+            f"{parameter.opts[0]} {text}: must be a percentage from 0 to 100, such as 95%"
         )
     return value
 
 
 MIN_COVERAGE = value(
     "--min-coverage PERCENT",
-    "Exit code 3 if fewer operator calls have a formula.",
+    "Exit code 3 below this share of operator calls with known FLOP.",
     title=REPORT,
     callback=fraction,
 )
 
 
 def check_coverage(analysis: Analysis, least: float | None, of: str = "") -> None:
-    """Fail where fewer operator calls than `least` have a formula."""
+    """Raise an error if the share of operator calls with a formula is below `least`."""
     calls = analysis.coverage.calls
     if least is not None and calls < least:
         raise IncompleteError(
-            f"coverage{of} is {calls:.1%} of the operator calls, below --min-coverage {least:.1%};"
+            f"coverage{of}: {calls:.1%} of operator calls, below --min-coverage {least:.1%};"
             " add formulas with @roofline.formula"
         )
 
@@ -109,17 +109,18 @@ def analyze(
     min_coverage: float | None,
     output: Output,
 ) -> None:
-    """Count MODEL's operators and place them under a machine's ceilings.
+    """Compute minimum time, limiters and memory of MODEL on a machine.
 
-    MODEL is the name of a model of torchvision, timm or transformers, taken from the first that
-    has it (resnet50); timm:NAME and torchvision:NAME choose. hf:TYPE (hf:bert) is the transformers
-    model of that type with its default sizes, hf:CLASS (hf:BertForMaskedLM) that class. Models of
-    your own are package.module:factory or file.py:Model. A design of a few layers is written out:
-    'conv2d(64,64,3,groups=64)+conv2d(64,64,1)@56x56'. Nothing is downloaded and no weights are
-    allocated.
+    \b
+    MODEL is one of
+      resnet50              model of torchvision, timm or transformers
+      timm:NAME             model of timm; torchvision:NAME of torchvision
+      hf:TYPE, hf:CLASS     transformers model (hf:bert, hf:BertForMaskedLM)
+      package.module:make   your model; also file.py:Model, model.onnx, .pt2
+      'conv2d(64,64,3)+relu()@56x56'   design (docs/how-to/designs.md)
 
-    The machine is this one, measured on first use, or --hardware. Several --hardware show which
-    operators are compute-bound on one machine and memory-bound on another.
+    Nothing is downloaded and no weights are allocated. The machine is this one, measured on first
+    use, or --hardware; several --hardware are compared.
     """
     from roofline.design.comparison.result import Comparison
 
@@ -131,9 +132,7 @@ def analyze(
         check_analysis_files(output, is_measured=False)
     picture = layers.picture(output)
     if picture and several:
-        raise InputError(
-            f"--layers draws one machine, and --hardware names {len(machines)}; give one"
-        )
+        raise InputError(f"--layers: takes one machine, got {len(machines)} --hardware; give one")
     from roofline.pipeline.analyses import analyze, compare_machines
 
     with working() as progress:
@@ -151,10 +150,10 @@ def analyze(
     "profile",
     model_argument(),
     run_pack(*PASS, "threads", "hardware"),
-    flag("--compiled", "Also time torch.compile end to end.", title=MEASURING),
+    flag("--compiled", "Also time torch.compile.", title=MEASURING),
     value(
         "--passes N",
-        "Number of passes.  [default: those of a few seconds]",
+        "Number of passes.  [default: a few seconds of passes]",
         title=MEASURING,
         type=click.IntRange(min=1),
     ),
@@ -166,7 +165,7 @@ def analyze(
         flag_value=False,
         default=True,
         title=MEASURING,
-        help="Do not keep the measurements for later predictions.",
+        help="Do not add the measurements to the calibration data.",
     ),
     VIEW,
     LAYERS,
@@ -175,13 +174,13 @@ def analyze(
 def profile(
     model: str, run: dict[str, Any], view: View, layers: Layers, output: Output, **options: Any
 ) -> None:
-    """Run MODEL here, time every operator in place, and put it under this machine's roof.
+    """Run MODEL here and time every operator in place.
 
-    The model runs for real, with random weights. Passes that are timed as a whole alternate with
-    passes in which every operator is timed; passes that other processes disturbed do not count.
-    Times are medians, with their interquartile range (IQR). MODEL as for analyze.
+    The model runs with random weights. Passes timed as a whole alternate with passes in which every
+    operator is timed; disturbed passes are discarded. Times are medians with their interquartile
+    range (IQR). MODEL as for analyze.
 
-    -o run.trace.json lays one pass out in time, for Perfetto (ui.perfetto.dev) or chrome://tracing.
+    -o run.trace.json writes the timeline of one pass for Perfetto (ui.perfetto.dev).
     """
     check_analysis_files(output)
     picture = layers.picture(output)
@@ -198,7 +197,7 @@ def profile(
     run_pack(*PASS, "hardware", "threads", "no_cache"),
     value(
         "--operators",
-        "Source of operator times: a calibration, or each operator timed here.",
+        "Source of operator times: calibration, or each operator timed here.",
         title=MEASURING,
         type=click.Choice(["learned", "measured"]),
         default="learned",
@@ -207,10 +206,10 @@ def profile(
     output_pack(f"{_FORMATS} .tfevents", measures=True),
 )
 def predict(model: str, run: dict[str, Any], operators: Any, view: View, output: Output) -> None:
-    """Predict how long MODEL takes, with an interval, without running it.
+    """Predict the time of MODEL, with an 80 % prediction interval, without running it.
 
-    Predictions follow from measurements on the machine (`roofline calibrate`); a machine without
-    them has minimum times alone. MODEL as for analyze.
+    Predictions need calibration data of the machine (`roofline calibrate`); without it, the report
+    has minimum times only. MODEL as for analyze.
     """
     check_analysis_files(output, is_measured=False)
     from roofline.pipeline.analyses import with_findings
@@ -220,23 +219,21 @@ def predict(model: str, run: dict[str, Any], operators: Any, view: View, output:
         result = predict(
             model, operators=operators, force=output.force, progress=progress, say=tell, **run
         )
-    # In a loop of predictions nobody would read them.
+    # `predict` leaves them out: a loop of predictions does not need them.
     result = with_findings(result, run["hardware"], no_cache=run["no_cache"])
     output.present(result, view)
     if not any(each.predicted_s is not None for each in result.operators):
         name = result.hardware.name
-        tell(f"No operator could be predicted on '{name}': these are bounds only")
+        tell(f"No operator could be predicted on '{name}': minimum times only")
 
 
 @command(
     "advise",
     model_argument(complete=candidates.models_and_saved),
     run_pack(*PASS, "hardware", "threads", "no_cache"),
-    flag(
-        "--measure", "Try the findings here, interleaved with the model as it is.", title=MEASURING
-    ),
+    flag("--measure", "Time the changes here, interleaved with the original.", title=MEASURING),
     QUICK,
-    top_option("findings shown and tried"),
+    top_option("findings"),
     output_pack(".json .csv .md .html", measures=True),
 )
 @click.pass_context
@@ -251,9 +248,8 @@ def advise(
 ) -> None:
     """List changes of MODEL that save time, the largest saving first.
 
-    Every finding has numbers of this model on this machine, and a saving that is predicted, or
-    with --measure measured. MODEL as for analyze, or an analysis saved as .json, whose findings
-    are shown.
+    Each finding has its evidence and a predicted saving; --measure times it here. MODEL as for
+    analyze, or a saved analysis (.json), whose findings are shown.
     """
     from roofline.design.advice.result import Advice, read_advice
 
@@ -261,13 +257,13 @@ def advise(
     output.check(Advice)
     if str(model).endswith(".json"):
         if measure:
-            raise InputError(f"{model} is saved, and cannot be tried; give the model itself")
+            raise InputError(f"--measure: {model} is a saved analysis; give the model")
         for name, written in given_options(context):
             if name not in ("model", "top", "outputs", "force", "format"):
-                raise InputError(f"{written} has no effect on {model}, which is saved")
+                raise InputError(f"{written}: has no effect on {model}, a saved analysis")
         advice = read_advice(model)
         if not advice.findings:
-            tell(f"{model} holds no findings, which is also so where nobody looked for any")
+            tell(f"{model} contains no findings; `roofline advise` may not have run")
     else:
         from roofline.pipeline.advising import advise
 
@@ -293,7 +289,7 @@ def advise(
     output_pack(f"{_FORMATS} .trace.json .tfevents"),
 )
 def show(file: Path, view: View, layers: Layers, output: Output) -> None:
-    """Show the result saved in FILE (.json), of any kind; needs no torch."""
+    """Show the result saved in FILE (.json) of any command; needs no torch."""
     from roofline.analysis import Analysis
     from roofline.analysis.words import kind_of_time
     from roofline.core.files import check_named_once, read_json
@@ -302,7 +298,7 @@ def show(file: Path, view: View, layers: Layers, output: Output) -> None:
     check_named_once(output.files)
     picture = layers.picture(output)
     if file.suffix == ".toml" and file.is_file():
-        raise InputError(f"{file}: is a machine's profile; write roofline hardware show {file}")
+        raise InputError(f"{file}: is a machine profile; use roofline hardware show {file}")
     data = read_json(file, fix="make it again with `roofline analyze MODEL -o FILE.json`")
     result = result_from_data(data, file=str(file))
     if isinstance(result, Analysis):
@@ -310,12 +306,13 @@ def show(file: Path, view: View, layers: Layers, output: Output) -> None:
     else:
         output.check(type(result))
         if picture:
-            raise InputError(f"{file}: is of kind '{result.kind}'; --layers is for analyses only")
+            raise InputError(
+                f"--layers: {file} is of kind '{result.kind}'; --layers takes analyses"
+            )
         # Comparisons have modules and types too.
         has_rows = "comparison" in result.kind
         if not has_rows and (view.by != "operator" or view.depth is not None or view.fused):
             raise InputError(
-                f"{file}: is of kind '{result.kind}'; --by, --depth and --fused are for analyses"
-                " only"
+                f"{file}: is of kind '{result.kind}'; --by, --depth and --fused take analyses"
             )
     output.present(result, view, **picture)

@@ -1,6 +1,6 @@
-"""What can stand at a place of the command line, for the shells to complete.
+"""Completion of command-line words in shells.
 
-Imports no library of models and nothing that takes time: it runs at every press of a key.
+Runs at every key press: imports no model library and nothing slow.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import click
 from click.shell_completion import CompletionItem
 
 _OF_MODELS = (".py", ".pt2", ".pt", ".onnx")
-"""What files of models end in."""
+"""Suffixes of model files."""
 
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def _completer(find: Callable[[str], Iterable[str]]) -> Completer:
-    """What completes an option by what `find` yields for its beginning."""
+    """Return a completer from `find`, which yields words with a given beginning."""
     return lambda _context, _parameter, incomplete: _items(find(incomplete))
 
 
 def models_given(
     context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """The models that the line already has."""
+    """Return the models already on the command line."""
     # An option without its value ends the parsing, and leaves there what was not parsed.
     given = context.params.get("models") or context.args
     return _items(each for each in given if each.startswith(incomplete))
@@ -37,7 +37,7 @@ def models_given(
 def machines(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Names of hardware profiles that begin so, this machine's, and profiles that are files."""
+    """Return matching names of hardware profiles and profile files."""
     from roofline.machine.catalog import HOST, bundled_folder, user_folder
 
     known = {
@@ -84,9 +84,9 @@ _NO_BRACKETS = re.compile(r"(\w+\+)*\w+")
 
 
 def _designs(incomplete: str) -> Iterator[str]:
-    """Designs that begin so, with the last layer's name whole; none once there are brackets.
+    """Yield designs with the last layer's name completed; none once there are brackets.
 
-    Those have to be in quotes, where shells take what is put for other signs than it is.
+    Brackets need quotes, inside which shells complete differently.
     """
     from roofline.workload.models.libraries.names import listed_layers
 
@@ -96,7 +96,7 @@ def _designs(incomplete: str) -> Iterator[str]:
 
 
 def _paths(incomplete: str, suffixes: tuple[str, ...]) -> Iterator[str]:
-    """Files of these kinds, and folders with a ``/`` after them, that begin so."""
+    """Yield matching files of these suffixes, and folders with a final ``/``."""
     written, slash, begun = incomplete.rpartition("/")
     folder = Path(written + slash).expanduser() if slash else Path()
     try:
@@ -116,7 +116,7 @@ _LARGEST_BYTE = 2_000_000
 
 
 def _made_in(file: str) -> list[str]:
-    """The classes and functions of a Python file that could make a model; it is not run."""
+    """Return public classes and functions of a Python file, without running it."""
     path = Path(file).expanduser()
     try:
         if path.stat().st_size > _LARGEST_BYTE:
@@ -130,10 +130,10 @@ def _made_in(file: str) -> list[str]:
 
 
 models = _completer(lambda begun: _models(begun, _OF_MODELS))
-"""Names of models that begin so, files of models, and Python files with what is in them."""
+"""Matching model names, model files, and the members of Python files."""
 
 models_and_saved = _completer(lambda begun: _models(begun, (*_OF_MODELS, ".json")))
-"""The same, and saved analyses."""
+"""`models` and saved analyses."""
 
 _FLOATS = ("float32", "bfloat16", "float16", "float64")
 
@@ -143,7 +143,7 @@ def _words(*known: str) -> Completer:
 
 
 dtypes = _words(*_FLOATS)
-"""The floating types that a model's parameters can be taken to have."""
+"""Floating types of ``--dtype``."""
 
 calibrated_dtypes = _words(*_FLOATS, "int8")
-"""The same, and what models are quantised to."""
+"""Types of `dtypes`, and int8."""

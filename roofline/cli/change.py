@@ -1,4 +1,4 @@
-"""optimize, quantize, export: other versions of a model."""
+"""Commands optimize, quantize and export."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _SHORTCUTS = ("full", "low")
         "Search",
         value(
             "--cost",
-            "Time that graphs are compared by.  [default: predicted if calibrated, else bound]",
+            "Cost of graphs.  [default: predicted if calibrated, else bound]",
             choices=_COSTS,
         ),
         value(
             "--alpha X",
-            "Expand graphs of up to X times the lowest cost (1: improvements only).",
+            "Expand graphs up to X × the lowest cost.",
             type=float,
             default=1.05,
         ),
@@ -61,33 +61,33 @@ _SHORTCUTS = ("full", "low")
         ),
         value(
             "--rules all|safe|LIST",
-            "Rules, with commas; -NAME leaves one out, FILE.py registers more.",
+            "Comma-separated rules; -NAME excludes, FILE.py adds.",
             default="all",
         ),
         flag("--list-rules", "List the rules."),
         value(
             "--split N",
-            "Search larger graphs in pieces of at most N operators.  [default: 120]",
+            "Partition graphs into at most N operators.  [default: 120]",
             type=int,
         ),
-        flag("--fused", "Count activations as fused into their operators."),
+        flag("--fused", "Assume that activations are fused into their operators."),
     ),
     *titled(
         MEASURING,
         value(
             "--baseline",
-            "Time in eager torch, or under torch.compile with freezing.",
+            "Baseline: eager torch, or torch.compile with freezing.",
             choices=_BASELINES,
             default="eager",
         ),
         option(
             "--measure/--no-measure",
             default=None,
-            help="Time original and result here.  [default: if the machine is this one]",
+            help="Time original and result here.  [default: on this machine]",
         ),
         value("--rounds N", "Number of rounds.  [default: 7]", type=int),
     ),
-    top_option("applied and of rejected rewrites"),
+    top_option("applied and rejected rewrites"),
     output_pack(f"{_FORMATS} .pt2", measures=True),
 )
 def optimize(
@@ -98,12 +98,12 @@ def optimize(
     output: Output,
     **options: Any,
 ) -> None:
-    """Search for a faster graph of MODEL, and prove that it computes the same.
+    """Search for a faster equivalent graph of MODEL.
 
-    Rules merge and fold operators and change layouts where that costs less on the machine. On this
-    machine, original and result are timed alternately; without a significant speedup, the original
-    is kept. Speedups that were not timed are marked as predicted. MODEL as for analyze; -o FILE.pt2
-    writes the module.
+    Rules merge and fold operators and change layouts if the cost on the machine is lower; outputs
+    are compared with the original's. On this machine, original and result are timed interleaved;
+    without a significant speedup, the original is kept. MODEL as for analyze; -o FILE.pt2 writes
+    the module.
     """
     if list_rules:
         _list_rules(options["rules"])
@@ -115,19 +115,19 @@ def optimize(
     output.check(Optimization)
     from roofline.pipeline.optimizing import optimize
 
-    # Those that are not given have the defaults of the search.
+    # Options that are not given take the defaults of the search.
     given = {name: each for name, each in {**run, **options}.items() if each is not None}
     with working("Optimizing") as progress:
         result = optimize(model, force=output.force, progress=progress, say=tell, **given)
     output.present(result, View(top=top))
     modules = [str(path) for path in output.files if path.suffix.lower() == ".pt2"]
-    content = "the original, for no faster graph was found" if result.is_kept else "the result"
+    content = "the original (no faster graph was found)" if result.is_kept else "the result"
     for path in modules:
-        tell(f"{path} holds {content}; load it with torch.export.load({path!r}).module()")
+        tell(f"{path} contains {content}; load it with torch.export.load({path!r}).module()")
     if modules:
         tell(
-            f"Its weights are those that building {model} gives: random, unless it loads trained"
-            " ones; in Python, roofline.optimize(module, inputs) keeps those of a module"
+            f"Its weights are those of {model} as built: random, unless it loads trained ones; in"
+            " Python, roofline.optimize(module, inputs) keeps the weights of a module"
         )
 
 
@@ -152,46 +152,46 @@ def _list_rules(names: str) -> None:
         "Bit widths",
         value(
             "--weights BITS",
-            "Bits of weights, 1 to 16, or 32.  [default: 2; 32 with only --activations]",
+            "Bit width of weights, 1 to 16 or 32.  [default: 2; 32 with only --activations]",
             type=int,
         ),
         value(
             "--activations BITS",
-            "Bits of layer inputs.  [default: 2; 32 with only --weights]",
+            "Bit width of layer inputs.  [default: 2; 32 with only --weights]",
             type=int,
         ),
         value(
             "--first-last BITS",
-            "Minimum bits of the first and the last layer.  [default: 8]",
+            "Minimum bit width of first and last layer.  [default: 8]",
             type=int,
         ),
         value(
             "--shortcut",
-            "Shortcuts and their layers in floats, or in few bits.  [default: full]",
+            "Precision of shortcuts and their layers.  [default: full]",
             choices=_SHORTCUTS,
         ),
         flag("--per-channel", "Scale weights per output channel."),
         value(
             "--policy FILE.json",
-            "Read bits per layer from a policy or result (docs/how-to/quantizing.md).",
+            "Bit widths per layer (docs/how-to/quantizing.md).",
             type=FileName(),
         ),
         value(
             "--sweep LIST",
-            "More bit widths of weights and activations, such as 2,3,4,8,16.",
+            "Bit widths to sweep, such as 2,3,4,8,16.",
             callback=whole_numbers,
         ),
         flag(
             "--sensitivity",
-            "Quantize one layer at a time; rank layers by output error per saving.",
+            "Rank layers by output error per saving.",
         ),
         value(
             "--size-budget SIZE",
-            "With --sensitivity: propose bits for a model of at most SIZE (1MB).",
+            "With --sensitivity: maximum size of the model, such as 1MB.",
         ),
         value(
             "--time-budget TIME",
-            "With --sensitivity: propose bits for a pass of at most TIME (5ms).",
+            "With --sensitivity: maximum time of a pass, such as 5ms.",
         ),
     ),
     run_pack(*SIZES, "hardware", "threads"),
@@ -206,11 +206,11 @@ def _list_rules(names: str) -> None:
 def quantize(
     model: str, run: dict[str, Any], top: int | None, output: Output, **options: Any
 ) -> None:
-    """Estimate the gain and the cost of low-precision inference of MODEL on a machine.
+    """Estimate speed and size of MODEL in lower bit widths.
 
-    The report has bytes, ceilings and minimum times of each layer in few bits, requantization
-    passes, conversions and shortcuts. Widths without a kernel on the machine are a bandwidth-only
-    what-if, without a speedup. MODEL as for analyze; roofline.quantization trains such models.
+    The report lists bytes, ceilings and minimum times per layer, requantization, conversions and
+    shortcuts. Bit widths without a kernel on the machine save bandwidth only; no speedup is
+    estimated. MODEL as for analyze; roofline.quantization trains such models.
     """
     from roofline.quantization.result import Quantization
 
@@ -228,23 +228,24 @@ def quantize(
     run_pack(*SIZES),
     value(
         "--opset N",
-        "ONNX operator set version.  [default: that of torch's exporter]",
+        "ONNX operator set version.  [default: torch's]",
         type=click.IntRange(min=1),
     ),
     output_pack(".onnx .pt2", formats=("json", "csv", "md", "html")),
 )
 def export(model: str, run: dict[str, Any], opset: int | None, output: Output) -> None:
-    """Write MODEL as .onnx or .pt2, and prove that the file computes the same.
+    """Write MODEL as .onnx or .pt2, and verify the file.
 
-    Each file is read again before it gets its name: its outputs are compared with the model's, and
-    its operators counted; where FLOP differ, the reasons are listed. MODEL as for analyze, so that
-    files become files: roofline export model.onnx -o model.pt2.
+    Each file is read back: outputs and FLOP are compared with the model's. MODEL as for analyze;
+    files can be converted: roofline export model.onnx -o model.pt2.
     """
     from roofline.pipeline.exporting import checked_paths, export
 
     files: tuple[Path, ...] = output.outputs
     if STDOUT in files:
-        raise InputError("-o -: a model is written into a file, such as -o model.onnx")
+        raise InputError(
+            "-o -: a model cannot be written to stdout; name a file, such as -o model.onnx"
+        )
     checked_paths(files, opset=opset, overwrite=output.force)
     with working("Exporting") as progress:
         progress(0.0, str(model))

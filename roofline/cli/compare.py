@@ -1,4 +1,4 @@
-"""``roofline compare A B``."""
+"""Command compare."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _COMPARED = "Comparison"
     models_argument("A B [C ...]", required=True, complete=candidates.models_and_saved),
     value(
         "--reference MODEL",
-        "Denominator of ratios: a model, or one way of it ('resnet50 bfloat16').",
+        "Denominator of ratios: a model or variant ('resnet50 bfloat16').",
         title=_COMPARED,
         shell_complete=candidates.models_given,
     ),
     value(
         "--by",
-        "Rows: modules or types.  [default: largest differences of shared modules]",
+        "Rows.  [default: largest differences of shared modules]",
         title=_COMPARED,
         type=click.Choice(["module", "type"]),
     ),
@@ -67,7 +67,7 @@ _COMPARED = "Comparison"
     ),
     flag(
         "--measure",
-        "Time all of them here, interleaved, each time in a fresh process.",
+        "Time all models here, interleaved, each in a fresh process.",
         title=MEASURING,
     ),
     value(
@@ -75,16 +75,16 @@ _COMPARED = "Comparison"
     ),
     value(
         "--sweep SPEC",
-        "Compare designs over sizes: channels=16:1024:x2,size=7:224:x2,batch=1:64:x2.",
+        "Compare designs over sizes: channels=16:1024:x2,batch=1:64:x2.",
         title=_SWEEP,
     ),
     value(
         "--executor WHERE",
-        "Where points run, such as dask:ADDRESS.  [default: processes here]",
+        "Executor of points, such as dask:ADDRESS.  [default: local processes]",
         title=_SWEEP,
     ),
-    value("--jobs N", "Number of processes here.", title=_SWEEP, type=int),
-    flag("--yes", "Run a long sweep without asking.", title=_SWEEP),
+    value("--jobs N", "Number of local processes.", title=_SWEEP, type=int),
+    flag("--yes", "Run a long sweep without confirmation.", title=_SWEEP),
     output_pack(".json .csv .md .html .png .svg", measures=True),
 )
 def compare(
@@ -104,10 +104,9 @@ def compare(
 ) -> None:
     """Compare models: FLOP, bytes, memory, ceilings, minimum, predicted and measured times.
 
-    Each is a MODEL as for analyze, a design ('conv2d(64,64,3)@56x56'), or an analysis saved as
-    .json. --dtype, --batch, --threads and --layout, given more than once, make variants: every
-    model is run in every way. Several --hardware show who wins where. --measure times all of them
-    here, interleaved. --sweep compares designs at many sizes.
+    Each is a MODEL as for analyze or a saved analysis (.json). Repeated --dtype, --batch, --threads
+    and --layout make variants of every model; several --hardware compare machines. --measure times
+    all of them here, interleaved. --sweep compares designs over ranges of sizes.
     """
     run["channels_last"] = _layouts(run.pop("layouts"), channels_last=run["channels_last"])
     from roofline.design.comparison.result import Comparison
@@ -119,17 +118,17 @@ def compare(
         others = {"measure": measure, "rounds": rounds, "by": by, "top": top, "depth": depth}
         for name, given in others.items():
             if given is not None and given is not False:
-                raise InputError(f"--{name} has no effect beside --sweep; leave one of both out")
+                raise InputError(f"--{name}: has no effect with --sweep; leave out one of them")
         for name in VARIED:
             if isinstance(run[name], list):
                 option = "--layout" if name == "channels_last" else f"--{name}"
                 raise InputError(
-                    f"{option} is given more than once beside --sweep: give one, or sweep over it"
+                    f"{option}: given more than once with --sweep; give one, or sweep over it"
                 )
 
         def ask(long: str) -> None:
             if not yes:
-                raise InputError(f"--sweep has {long}; add --yes to do it, or take larger steps")
+                raise InputError(f"--sweep has {long}; add --yes to run it, or use larger steps")
 
         from roofline.pipeline.sweeps.sweeping import sweep as sweep_over
 
@@ -147,8 +146,8 @@ def compare(
         return
     for name, given in {**of_sweep, "yes": yes}.items():
         if given:
-            raise InputError(f"--{name} has no effect without --sweep")
-    # Who asks for a depth means modules.
+            raise InputError(f"--{name}: has no effect without --sweep; leave it out")
+    # --depth implies modules.
     view = View(by=by or ("module" if depth is not None else "operator"), top=top, depth=depth)
     from roofline.pipeline.comparisons import compare
 
@@ -167,8 +166,8 @@ def compare(
 
 
 def _layouts(layouts: tuple[str, ...], *, channels_last: bool) -> bool | list[bool]:
-    """Whether channels come last, in one way or in several."""
+    """Return ``channels_last``: one value, or a list of variants."""
     if channels_last and layouts:
-        raise InputError("--channels-last beside --layout: write --layout channels-last")
+        raise InputError("--channels-last with --layout: write --layout channels-last")
     found = [each == "channels-last" for each in each_of("layout", layouts)] if layouts else []
     return found if len(found) > 1 else found[0] if found else channels_last

@@ -1,4 +1,4 @@
-"""llm, scale, compile: language models, training on several ranks, torch.compile."""
+"""Commands llm, scale and compile."""
 
 from __future__ import annotations
 
@@ -33,15 +33,14 @@ _ALGORITHMS = ("ring", "tree", "halving")
 def whole_numbers(
     _context: click.Context, parameter: click.Parameter, text: str | None
 ) -> tuple[int, ...]:
-    """Whole numbers with commas between them."""
+    """Return comma-separated whole numbers."""
     if text is None:
         return ()
     words = [each.strip() for each in text.split(",")]
-    # No size has more digits, and Python reads no number of thousands of them.
+    # Python refuses numbers of thousands of digits.
     if not all(each.isdecimal() and len(each) <= 9 for each in words):
         raise InputError(
-            f"{parameter.opts[0]} {text[:60]}: must be whole numbers with commas between them,"
-            " such as 2,4,8"
+            f"{parameter.opts[0]} {text[:60]}: must be comma-separated whole numbers, such as 2,4,8"
         )
     return tuple(map(int, words))
 
@@ -59,14 +58,14 @@ def _words(
         "Stages",
         value(
             "--config SIZES|NAME|FILE",
-            "hidden_size=4096,num_hidden_layers=32, a bundled name, or config.json.",
+            "Sizes (hidden_size=4096,...), a bundled name, or config.json.",
         ),
         value("--stage prefill|decode", "Stage.  [default: both]"),
         value("--context N", "Tokens per sequence.  [default: 128]", type=int),
     ),
     run_pack(
-        run_option("batch", help="Number of sequences.  [default: 1]"),
-        run_option("dtype", help="Type of weights and cache.  [default: the configuration's]"),
+        run_option("batch", help="Batch size (sequences).  [default: 1]"),
+        run_option("dtype", help="Type of weights and KV cache.  [default: the configuration's]"),
         *_ON_MACHINE,
         takes_inputs=False,
     ),
@@ -74,19 +73,21 @@ def _words(
         "What-ifs",
         value(
             "--weight-bits LIST",
-            "Weight-only quantization to compare, such as w8a16,w4a16.",
+            "Weight-only quantization, such as w8a16,w4a16.",
             callback=_words,
         ),
         value(
             "--sweep-batch LIST", "Batch sizes to sweep, such as 1,2,4,8.", callback=whole_numbers
         ),
         value(
-            "--sweep-context LIST", "Contexts to sweep, such as 512,4096.", callback=whole_numbers
+            "--sweep-context LIST",
+            "Context lengths to sweep, such as 512,4096.",
+            callback=whole_numbers,
         ),
     ),
     *titled(
         MACHINE,
-        value("--memory SIZE", "Available memory, such as 80GiB.  [default: that of the machine]"),
+        value("--memory SIZE", "Available memory, such as 80GiB.  [default: the machine's]"),
     ),
     top_option("rows"),
     MIN_COVERAGE,
@@ -102,7 +103,7 @@ def llm(
 ) -> None:
     """Analyze prefill and decode of a language model: tokens/s, KV cache, memory.
 
-    MODEL is a model of transformers that continues text (hf:llama, hf:LlamaForCausalLM) with sizes
+    MODEL is a causal language model of transformers (hf:llama, hf:LlamaForCausalLM) with the sizes
     of --config, or file.py:function that makes one.
     """
     from roofline.llm.result import Language
@@ -124,21 +125,21 @@ def llm(
         "Links",
         value(
             "--data-parallel N",
-            "Number of ranks, each with a copy of the model.",
+            "Number of ranks.",
             type=int,
             required=True,
         ),
         value(
             "--link-bandwidth RATE",
-            "Bandwidth each way, such as 25GB/s.  [default: that of the machine]",
+            "Bandwidth per direction, such as 25GB/s.  [default: the machine's]",
         ),
         value(
             "--link-latency TIME",
-            "With --link-bandwidth: latency of the smallest message, such as 5us.",
+            "With --link-bandwidth: latency, such as 5us.",
         ),
         value(
             "--all-reduce",
-            "Algorithm of all-reduce.",
+            "All-reduce algorithm.",
             to="algorithm",
             choices=_ALGORITHMS,
             default="ring",
@@ -148,33 +149,33 @@ def llm(
         "Training step",
         value(
             "--accumulate K",
-            "Passes whose gradients are added before the all-reduce.",
+            "Gradient accumulation steps per all-reduce.",
             type=int,
             default=1,
         ),
         value(
             "--bucket SIZE",
-            "Bucket size, such as 10MiB.  [default: 1MiB for the first, then 25MiB]",
+            "DDP bucket size, such as 10MiB.  [default: 1MiB, then 25MiB]",
         ),
         flag(
             "--sharded-optimizer",
-            "Each rank keeps and updates a part of the optimizer states.",
+            "Shard optimizer states over ranks.",
             to="sharded",
         ),
         value(
             "--checkpoint MODULES",
-            "Activation checkpointing: blocks, or a path such as 'layer*.*'.",
+            "Modules with activation checkpointing: blocks, or a path ('layer*.*').",
         ),
-        flag("--measured", "Run the step here; use measured times."),
+        flag("--measured", "Use measured times of a step run here."),
     ),
     run_pack(*(each for each in PASS if each != "train"), "scale_gradients", *_ON_MACHINE),
     output_pack(_FORMATS, measures=True),
 )
 def scale(model: str, measured: bool, run: dict[str, Any], output: Output, **options: Any) -> None:
-    """Analyze a training step of MODEL with DistributedDataParallel on several ranks.
+    """Analyze data-parallel training of MODEL (DistributedDataParallel).
 
-    Buckets, all-reduces, their overlap with the backward pass, scaling efficiency and memory
-    (docs/how-to/scaling.md). Every rank is one machine. MODEL as for analyze.
+    Buckets, all-reduces, communication/computation overlap, scaling efficiency and memory
+    (docs/how-to/scaling.md). Each rank is one machine. MODEL as for analyze.
     """
     from roofline.scaling.result import Scaling
 
@@ -204,7 +205,7 @@ def scale(model: str, measured: bool, run: dict[str, Any], output: Output, **opt
 def compile_(model: str, run: dict[str, Any], top: int | None, output: Output) -> None:
     """List the kernels that torch.compile generates for MODEL: launches, bytes, buffers.
 
-    They stand next to the operators of eager torch (docs/how-to/compiled.md). MODEL as for analyze.
+    Compared with the operators of eager torch (docs/how-to/compiled.md). MODEL as for analyze.
     """
     from roofline.design.compilation import Compilation
 

@@ -1,4 +1,4 @@
-"""measure, calibrate, validate, hardware: this machine and others."""
+"""Commands measure, calibrate, validate and hardware."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ _FORMATS = ".toml .json .csv .md .html .png .svg"
 
 @command(
     "measure",
-    flag("--quick", "In 3 s: no library ceilings."),
-    flag("--thorough", "In minutes: every kernel for a second."),
+    flag("--quick", "3 s: without library ceilings."),
+    flag("--thorough", "Minutes: one second per kernel."),
     run_option("threads"),
     value("--device", "Device to measure.", type=click.Choice(["cpu", "cuda"]), default="cpu"),
     value(
         "--compare OLD",
-        "Show changes since OLD (a name, .toml file, or host: the last measurement).",
+        "Show changes since OLD: a name, .toml file or host (last measurement).",
         shell_complete=candidates.machines,
     ),
-    flag("--explain", "Explain the measurement; measure nothing."),
-    flag("--links", "Measure inter-process bandwidth and latency (gloo); add them to the profile."),
+    flag("--explain", "Explain the method without measuring."),
+    flag("--links", "Measure inter-process bandwidth and latency (gloo)."),
     output_pack(_FORMATS),
 )
 def measure(
@@ -68,10 +68,9 @@ def measure(
 ) -> None:
     """Measure the ceilings of this machine, in ten seconds.
 
-    Kernels of roofline's own run its vector units and memory levels; torch's matrix products and
-    convolutions are timed next to them. The profile is kept in the user's folder, where analyze
-    finds it, with its raw samples, and written to FILE with -o. Stop what else runs on the machine
-    first.
+    Microbenchmarks measure vector units and memory levels; GEMMs and convolutions of torch give the
+    library ceilings. The profile and its raw samples are stored in the user's folder, where
+    analyze finds it; -o writes it to FILE. Stop other processes first.
     """
     given = {
         "--quick": quick,
@@ -84,19 +83,17 @@ def measure(
     if explain:
         others += ["--links"] * links + ["--force"] * output.force + list(map(str, output.outputs))
         if others:
-            raise InputError(
-                f"--explain measures nothing and writes nothing; leave out {others[0]}"
-            )
+            raise InputError(f"{others[0]}: has no effect with --explain; leave it out")
         from roofline.pipeline.measuring import explain_measurement
 
         sections = explain_measurement()
         blocks = [each for section in sections for each in notes(section.title, section.lines)]
-        headline = "How roofline measures this machine"
+        headline = "Method of measurement"
         print_as_tables(safe(Report(headline=headline, blocks=tuple(blocks))))
     elif links:
         _measure_links(others, output)
     elif quick and thorough:
-        raise InputError("--quick and --thorough exclude each other; choose one")
+        raise InputError("--quick --thorough: exclude each other; give one")
     else:
         effort = "quick" if quick else "thorough" if thorough else "default"
         _measure(effort, threads, device, compare, output)
@@ -118,8 +115,8 @@ def _measure(
     before = load_hardware(compare) if compare is not None else None
     if before is not None and before.device != device:
         raise InputError(
-            f"--compare {compare}: is a {before.device} device, and a {device} is measured; two"
-            " machines are compared with `roofline hardware diff`"
+            f"--compare {compare}: is a {before.device} device, the measured one is {device};"
+            " compare machines with `roofline hardware diff`"
         )
     from roofline.pipeline.measuring import measure_with_samples
 
@@ -147,21 +144,18 @@ def _measure(
     if measured.problem:
         raise InputError(measured.problem)
     if measured.file is not None and measured.file.stem.endswith("-quick"):
-        tell(
-            "The fuller profile stays what analyze takes; this one is"
-            f" --hardware {measured.file.stem}"
-        )
+        tell(f"analyze keeps using the full profile; for this one: --hardware {measured.file.stem}")
 
 
 class LatestRate:
-    """Progress of a measurement, with the latest rate next to it."""
+    """Progress of a measurement with the latest rate."""
 
     def __init__(self, progress: Callable[[float, str], None]) -> None:
         self._progress = progress
         self._rate = ""
 
     def found(self, finding: Finding) -> None:
-        """Note a rate."""
+        """Store a rate."""
         from roofline.core.units import format_bytes_per_s, format_flop_per_s
 
         form = format_flop_per_s if finding.quantity == "flop" else format_bytes_per_s
@@ -169,15 +163,13 @@ class LatestRate:
         self._rate = f" ({finding.what}: {form(finding.per_s)} on {threads})"
 
     def report(self, fraction: float, now: str) -> None:
-        """Progress, 0 to 1, and what comes next."""
+        """Report progress (0 to 1), the next step, and the latest rate."""
         self._progress(fraction, f"{now}{self._rate}")
 
 
 def _measure_links(others: list[str], output: Output) -> None:
     if others:
-        raise InputError(
-            f"{others[0]} has no effect with --links, which measures links alone; leave it out"
-        )
+        raise InputError(f"{others[0]}: has no effect with --links; leave it out")
     from roofline.machine import catalog
     from roofline.machine.hardware import HardwareProfile
 
@@ -193,7 +185,7 @@ def _measure_links(others: list[str], output: Output) -> None:
 
 @command(
     "calibrate",
-    flag("--quick", "Within a minute: fewer models, wider intervals."),
+    flag("--quick", "One minute: fewer models, wider intervals."),
     flag("--fresh", "Discard data of earlier calibrations."),
     flag("--force", "Measure on a busy machine."),
     run_option(
@@ -302,7 +294,7 @@ def validate(
     output.present(result, View(top=top))
     check_thresholds(conditions, result.totals)
     if not result.models and not result.ratios:
-        raise MeasurementError("no model could be run: nothing was validated")
+        raise MeasurementError("no model could be run; nothing was validated")
 
 
 @click.group("hardware")
@@ -367,7 +359,7 @@ def _present(result: Result, warnings: Iterable[str], output: Output) -> None:
 
 
 def _known(name: str) -> tuple[HardwareProfile, tuple[str, ...]]:
-    """The profile of that name as far as it still holds, and what to know about it."""
+    """Return the profile of that name, and warnings on what no longer holds."""
     from roofline.machine.catalog import find_hardware, host_file, load_hardware, still_valid
 
     profile = load_hardware(name)
@@ -408,7 +400,7 @@ def _date(text: str) -> str:
     return text
 
 
-# Per flag that a profile needs: the question where it is missing, and how the answer is read.
+# Required flags: prompt and parser.
 _NEEDED: dict[str, tuple[str, Callable[[str], Any]]] = {
     "cores": ("Cores, such as 16", _count("--cores", 100_000)),
     "clock": ("Clock that all cores hold, such as 3.0GHz", parse_clock),
@@ -416,7 +408,7 @@ _NEEDED: dict[str, tuple[str, Callable[[str], Any]]] = {
     "channels": ("Memory channels, such as 4", _count("--channels", 1024)),
     "transfer_rate": ("Transfers per second of a channel, such as 3200MT/s", parse_transfer_rate),
 }
-# And of what it can do without, the answer that an empty line gives.
+# Optional flags: prompt, parser and default.
 _OPTIONAL: dict[str, tuple[str, Callable[[str], Any], str]] = {
     "bus_bytes": ("Bytes that a channel transfers at once", _count("--bus-bytes", 1024), "8"),
     "reference": ("Document that the figures are from (title, publisher, address)", str.strip, ""),
@@ -428,7 +420,7 @@ _OPTIONAL: dict[str, tuple[str, Callable[[str], Any], str]] = {
     "fit",
     click.Argument(["file"], type=FileName()),
     value("--cores N", "Number of cores."),
-    value("--clock HZ", "Clock that the ceilings are for: 3.0GHz."),
+    value("--clock HZ", "Clock of the ceilings: 3.0GHz."),
     value(
         "--units UNIT:PIPES",
         "Vector unit and pipes per core: avx512:2, neon:4, avx512:2x256; repeatable.",
@@ -440,7 +432,7 @@ _OPTIONAL: dict[str, tuple[str, Callable[[str], Any], str]] = {
     value("--bus-bytes N", "Bytes per transfer.  [default: 8]"),
     value(
         "--cache NAME=SIZE",
-        "Cache: L1=32KiB/core:64 (B/cycle of a core), L3=22MiB:16; repeatable.",
+        "Cache: L1=32KiB/core:64 (B/cycle per core), L3=22MiB:16; repeatable.",
         to="caches",
         multiple=True,
     ),
@@ -452,22 +444,22 @@ _OPTIONAL: dict[str, tuple[str, Callable[[str], Any], str]] = {
 def fit(file: Path, force: bool, **given: Any) -> None:
     """Write a profile of a CPU from its data sheet to FILE (.toml).
 
-    Each rate is cores x clock x pipes x lanes, or channels x transfers x bytes, and is printed with
-    its arithmetic. Missing figures are asked for on a terminal.
+    Rates are cores x clock x pipes x lanes, or channels x transfers x bytes, printed with their
+    arithmetic. On a terminal, missing figures are prompted for.
     """
     from roofline.core.files import check_writable
     from roofline.machine.theory.datasheet import datasheet_profile, left_out
 
     if file.suffix != ".toml":
-        raise InputError(f"{file}: a hardware profile is written as .toml")
+        raise InputError(f"{file}: a hardware profile must be a .toml file")
     check_writable(file, overwrite=force)
     sheet = _sheet(file, given)
     profile = datasheet_profile(sheet)
     print_as_tables(_report(profile))
     if sheet.caches:
         reason = left_out(sheet) or (
-            "times are bounds only if every cache is given: what another holds is charged to the"
-            " level behind it"
+            "minimum times are valid only if every cache is given: traffic of a missing cache is"
+            " charged to the next level"
         )
         tell(f"roofline: warning: {reason}")
     profile.save(file, overwrite=force)
@@ -475,13 +467,13 @@ def fit(file: Path, force: bool, **given: Any) -> None:
 
 
 def _sheet(file: Path, given: dict[str, Any]) -> DataSheet:
-    """The data sheet that flags, and answers where they are missing, make."""
+    """Return the data sheet from flags, and prompts for missing ones."""
     from roofline.machine.theory.datasheet import DataSheet, parse_cache
     from roofline.machine.theory.microarchitectures import core_named
 
     given["units"] = ",".join(given["units"]) or None
     if given["core"] is not None and given["units"]:
-        raise InputError("--core says which units there are; leave --units out, or --core")
+        raise InputError("--core --units: exclude each other; give one")
     missing = [
         name
         for name in _NEEDED
@@ -490,9 +482,7 @@ def _sheet(file: Path, given: dict[str, Any]) -> DataSheet:
     if missing and not sys.stdin.isatty():
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
         either = " (or --core in place of --units)" if "units" in missing else ""
-        raise InputError(
-            f"hardware fit needs {flags} as well{either}; on a terminal it asks for what is missing"
-        )
+        raise InputError(f"missing {flags}{either}; on a terminal, hardware fit prompts for them")
     found: dict[str, Any] = {"units": ()}
     for name, (question, read) in _NEEDED.items():
         if name in missing:
@@ -518,7 +508,7 @@ def _sheet(file: Path, given: dict[str, Any]) -> DataSheet:
 
 
 def _ask(question: str, default: str | None, read: Callable[[str], Any]) -> Any:
-    """An answer that can be read; after a wrong one, the question is asked again."""
+    """Prompt until the answer is valid, and return it."""
 
     def checked(answer: str) -> Any:
         try:
@@ -532,7 +522,7 @@ def _ask(question: str, default: str | None, read: Callable[[str], Any]) -> Any:
 
 
 def _report(profile: HardwareProfile) -> Report:
-    """Return each number with its arithmetic, and the ridge points."""
+    """Return the report: ceilings with their arithmetic, and ridge points."""
     from roofline.core.units import format_intensity
     from roofline.machine.roof import MachineRoof, ridge_flop_per_byte
     from roofline.machine.theory.datasheet import arithmetic_lines

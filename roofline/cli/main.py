@@ -1,4 +1,4 @@
-"""``roofline``: finds the command, runs it, and turns errors into one line and an exit code."""
+"""Command line ``roofline``: commands, error messages and exit codes."""
 
 from __future__ import annotations
 
@@ -26,22 +26,23 @@ OPTIONS = {
     "algorithm": "--all-reduce",
     "axes": "--sweep",
     "inputs": "--input",
+    "overwrite": "--force",
     "sharded": "--sharded-optimizer",
     "time_limit_s": "--time-limit",
     "verbose": "-v",
 }
-"""Options that are not called like the arguments that they set."""
+"""Options whose names differ from their arguments."""
 
 COMPLETE = "_ROOFLINE_COMPLETE"
-"""The environment variable by which a shell asks for completions, as click names it."""
+"""Environment variable with which a shell requests completions (name set by click)."""
 
 _GROUPS = {
     "Analysis": {
-        "analyze": "Count a model's operators and place them under a machine's ceilings.",
-        "profile": "Run a model here and time every operator in place.",
-        "predict": "Predict how long a model takes, without running it.",
+        "analyze": "Compute minimum time, limiters and memory of a model on a machine.",
+        "profile": "Run a model here; time every operator in place.",
+        "predict": "Predict the time of a model without running it.",
         "compare": "Compare models, designs and settings on one or several machines.",
-        "advise": "List changes of a model that save time, and try them here.",
+        "advise": "List changes of a model that save time.",
         "show": "Show a saved result; needs no torch.",
     },
     "Machine": {
@@ -51,19 +52,19 @@ _GROUPS = {
         "hardware": "List, show, compare and write machine profiles.",
     },
     "Change": {
-        "optimize": "Search for a faster graph of a model, and prove that it computes the same.",
-        "quantize": "Estimate gain and cost of low-precision inference on a machine.",
-        "export": "Write a model as .onnx or .pt2, and prove that it computes the same.",
+        "optimize": "Search for a faster equivalent graph of a model.",
+        "quantize": "Estimate speed and size of a model in lower bit widths.",
+        "export": "Write a model as .onnx or .pt2; verify the file.",
     },
     "Large models": {
-        "llm": "Analyze prefill and decode of a language model: tokens/s, KV cache, memory.",
-        "scale": "Analyze data-parallel training: buckets, all-reduces, efficiency.",
+        "llm": "Analyze prefill and decode: tokens/s, KV cache, memory.",
+        "scale": "Analyze data-parallel training: all-reduces, scaling efficiency.",
         "compile": "List the kernels that torch.compile generates for a model.",
     },
     "Project": {
         "check": "Compare the cost of a model with a baseline; fail above limits.",
-        "crosscheck": "Count a model with other counters, and explain the differences.",
-        "operators": "List operators with a formula, or those of a model without one.",
+        "crosscheck": "Compare FLOP and MACs with those of other counters.",
+        "operators": "List operators with a formula, or missing ones of a model.",
         "completion": "Print the completion script of a shell.",
     },
 }
@@ -75,13 +76,13 @@ _MODULES = {
     "Large models": "large_models",
     "Project": "project",
 }
-"""The module of each group; ``compare`` has its own."""
+"""Module of each group; ``compare`` has its own."""
 
 _OBJECTS_BETWEEN_COLLECTIONS = 50_000
 
 
 class _Commands(click.Group):
-    """Imports a command's module only when that command runs, so that ``--help`` stays quick."""
+    """Commands whose modules are imported on use, so that ``--help`` stays fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -103,7 +104,7 @@ class _Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        # The summaries stand here, because reading them from the commands would import them all.
+        # Reading the summaries from the commands would import all of them.
         for title, commands in _GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl(list(commands.items()))
@@ -127,22 +128,22 @@ def _show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool)
     help="Show the version.",
 )
 def cli() -> None:
-    """How fast a PyTorch model can run on a machine, what limits it, and what to change.
+    """Roofline analysis of PyTorch models: minimum, predicted and measured times.
 
     Start with: roofline analyze resnet50
 
-    Results go to stdout, progress and errors to stderr. Exit codes: 0 fine, 1 failed while
-    running, 2 bad input, 3 incomplete, 4 a condition of --fail-if, 130 interrupted.
+    Results go to stdout, progress and errors to stderr. Exit codes: 0 success, 1 runtime error,
+    2 bad input, 3 below --min-coverage, 4 failed condition (--fail-if), 130 interrupted.
     """
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Runs the command line and returns its exit code."""
+    """Run the command line and return its exit code."""
     with Interrupts() as interrupts, Streams() as streams, command_line(OPTIONS):
         try:
             code, *said = _outcome(arguments)
         except BaseException:
-            # Code that loses the KeyboardInterrupt may well fail in some other way for it.
+            # Code that swallows a KeyboardInterrupt often fails in another way.
             if not interrupts.seen:
                 raise
             code, said = INTERRUPTED, [MESSAGE]
@@ -158,7 +159,7 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _outcome(arguments: list[str] | None) -> tuple[int, str, *tuple[str, ...]]:
-    """Runs the command line: its exit code, and what stderr ends with, ``""`` for nothing."""
+    """Run the command line; return its exit code and the last lines for stderr."""
     try:
         code = cli.main(args=arguments, prog_name="roofline", standalone_mode=False)
         return (code if isinstance(code, int) else 0), ""
@@ -172,7 +173,7 @@ def _outcome(arguments: list[str] | None) -> tuple[int, str, *tuple[str, ...]]:
         return 0, ""
     except click.UsageError as error:
         where = f" (see `{error.ctx.command_path} --help`)" if error.ctx else ""
-        # Choices that are missing stand on lines of their own, behind tabs.
+        # click lists missing choices on lines of their own.
         message = error.format_message().replace("\n\t", " ").rstrip(".")
         return 2, f"roofline: error: {message}{where}"
     except click.exceptions.Exit as stop:
@@ -180,12 +181,12 @@ def _outcome(arguments: list[str] | None) -> tuple[int, str, *tuple[str, ...]]:
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED, MESSAGE
     except (MemoryError, ImportError) as error:
-        # Where address space is short, libraries cannot be loaded.
+        # With little address space, libraries fail to load.
         if isinstance(error, ImportError) and _NO_ROOM not in str(error):
             raise
         return 1, f"roofline: error: out of memory: {_memory_limit()}"
     except OSError as error:
-        # Where there is a name, it is that of a file that the user gave or keeps.
+        # A file name in the error is one that the user gave or keeps.
         if error.filename is None:
             raise
         return 2, f"roofline: error: {_shown(error.filename)}: {error.strerror}"
@@ -195,8 +196,8 @@ _NO_ROOM = "failed to map segment"
 
 
 def _memory_limit() -> str:
-    """What limits the memory of this process, and what to do about it."""
-    usual = "take a smaller batch, or stop other processes"
+    """Return the memory limit of this process and a remedy."""
+    usual = "use a smaller batch, or stop other processes"
     try:
         import resource
     except ImportError:  # on Windows
@@ -212,10 +213,10 @@ def _shown(name: object) -> str:
 
 
 def main() -> None:
-    """The entry point of the ``roofline`` command."""
+    """Run the ``roofline`` command and exit."""
     end_on_interrupt()
-    # Importing torch makes a million objects that stay: looking through them again and again for
-    # garbage, and a last time at the end, took a quarter of a command's time.
+    # Importing torch makes a million permanent objects; collecting garbage among them took a
+    # quarter of a command's time.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     code = run()
     gc.freeze()

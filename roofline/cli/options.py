@@ -1,4 +1,4 @@
-"""Options that commands share, and commands that take some of them as one value."""
+"""Options shared by commands, and groups of options passed to a command as one argument."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from roofline.result import Result
 
 STDOUT_FORMATS = ("json", "csv", "md", "html", "svg")
-RUN, MACHINE, REPORT, MEASURING = "How it runs", "Machine", "Report", "Measuring"
-"""Titles of groups of options."""
+RUN, MACHINE, REPORT, MEASURING = "Run", "Machine", "Report", "Measurement"
+"""Titles of option groups in help texts."""
 
 
 class Option(click.Option):
-    """An option under a title of its command's help."""
+    """An option in a titled group of its command's help."""
 
     def __init__(self, declarations: Sequence[str], *, title: str = "Options", **how: Any) -> None:
         super().__init__(declarations, **how)
@@ -35,20 +35,20 @@ class Option(click.Option):
 
 
 def option(*declarations: str, **how: Any) -> Option:
-    """An option, declared as `click.option` takes it, with the ``title`` of its group."""
+    """Return an option, declared as for `click.option`, with the ``title`` of its group."""
     return Option(declarations, **how)
 
 
 def value(
     declared: str, description: str, *, to: str = "", choices: Sequence[str] = (), **how: Any
 ) -> Option:
-    """An option with a value.
+    """Return an option with a value.
 
     Args:
-        declared: its name, and what its value is called in the help: ``--alpha X``.
-        description: for the help.
-        to: the argument; ``""``: as the option.
-        choices: the words that it may be, if not any; the help has them.
+        declared: name and metavar: ``--alpha X``.
+        description: help text.
+        to: name of the argument; ``""``: that of the option.
+        choices: allowed words; none: any.
         how: as for `click.option`.
     """
     name, _, metavar = declared.partition(" ")
@@ -61,12 +61,12 @@ def value(
 
 
 def flag(name: str, description: str, *, to: str = "", **how: Any) -> Option:
-    """An option that is given or not; the arguments as of `value`."""
+    """Return a flag; arguments as for `value`."""
     return Option((name, *filter(None, (to,))), is_flag=True, help=description, **how)
 
 
 def titled(title: str, *options: Option) -> Sequence[Option]:
-    """Options under a title of the help."""
+    """Set the help group of options, and return them."""
     for each in options:
         each.title = title
     return options
@@ -74,20 +74,20 @@ def titled(title: str, *options: Option) -> Sequence[Option]:
 
 @dataclass(frozen=True)
 class Pack:
-    """Parameters that a command takes as one argument `name`, which `make` makes of them."""
+    """Parameters that `make` combines into the argument `name` of a command."""
 
     name: str
     params: tuple[click.Parameter, ...]
     make: Callable[..., Any] = field(default=dict)
 
     def take(self, given: dict[str, Any]) -> None:
-        """Put the one value in the place of the many."""
+        """Replace the parameters in `given` by the one value."""
         values = {str(each.name): given.pop(str(each.name)) for each in self.params}
         given[self.name] = self.make(**values)
 
 
 class Command(click.Command):
-    """A command whose help has its options in titled groups."""
+    """A command whose help lists options in titled groups."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
@@ -95,14 +95,13 @@ class Command(click.Command):
             record = each.get_help_record(ctx)
             if record is not None and not isinstance(each, click.Argument):
                 groups.setdefault(getattr(each, "title", "Options"), []).append(record)
-        # Reports and --help end the help of every command.
-        for title in sorted(groups, key=lambda title: (title == REPORT, title == "Options")):
+        for title in sorted(groups, key=lambda title: (title == "Options", title == REPORT)):
             with formatter.section(title):
                 formatter.write_dl(groups[title])
 
 
 def command(name: str, *params: click.Parameter | Pack) -> Callable[..., Command]:
-    """Make a command of a function that takes `params` by name."""
+    """Return a decorator that makes a command of a function with the keywords `params`."""
     packs = [each for each in params if isinstance(each, Pack)]
 
     def decorate(function: Callable[..., None]) -> Command:
@@ -123,7 +122,7 @@ def command(name: str, *params: click.Parameter | Pack) -> Callable[..., Command
 
 
 def given_options(context: click.Context) -> Iterator[tuple[str, str]]:
-    """Each parameter that the command line has, with how it is written there."""
+    """Yield the parameters given on the command line, each with its spelling."""
     for each in context.command.params:
         name = each.name or ""
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
@@ -146,7 +145,7 @@ def run_arguments(context: click.Context | None) -> str:
 
 
 def one_of(known: Sequence[str]) -> Callable[..., Any]:
-    """A callback of an option that refuses other words in one line, naming the nearest."""
+    """Return a callback that refuses unknown words of an option and suggests the closest."""
 
     def check(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
         if value is not None:
@@ -157,7 +156,7 @@ def one_of(known: Sequence[str]) -> Callable[..., Any]:
 
 
 class FileName(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]  since click 8.4
-    """The path of a file; ``""`` is refused, which `Path` takes for the folder one is in."""
+    """Path of a file; ``""`` is refused (`Path` takes it for the current folder)."""
 
     name = "file"
 
@@ -172,11 +171,11 @@ class FileName(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]  
         return Path(value)
 
 
-# Models and how they run
+# Models and runs
 
 
 def _stored(model: str | None, *, allow_pickle: bool, weights: str | None = None) -> Any:
-    """The model's name, with the file of its weights where there is one."""
+    """Return the model, with the file of its weights if there is one."""
     if model is None or not (weights or allow_pickle):
         return model
     from roofline.workload.models.files.formats import StoredModel
@@ -185,13 +184,13 @@ def _stored(model: str | None, *, allow_pickle: bool, weights: str | None = None
 
 
 def _all_stored(models: tuple[str, ...], *, allow_pickle: bool, weights: str | None) -> Any:
-    """Several models: one may have the file of its weights, all may be trusted."""
+    """Return models; a weights file goes with one model only."""
     if len(models) < 2:
         return tuple(_stored(each, allow_pickle=allow_pickle, weights=weights) for each in models)
     if weights:
         raise InputError(
-            f"--weights {weights}: goes with one model, and {len(models)} are named; name a"
-            " function that loads them, as in file.py:make"
+            f"--weights {weights}: takes one model, got {len(models)}; name functions that load"
+            " weights, such as file.py:make"
         )
     from roofline.workload.models.files.formats import is_model_file
 
@@ -202,22 +201,20 @@ def _all_stored(models: tuple[str, ...], *, allow_pickle: bool, weights: str | N
     )
 
 
-_TRUST = flag(
-    "--allow-pickle", "Unpickle model or weights files, which runs their code.", title=RUN
-)
+_TRUST = flag("--allow-pickle", "Unpickle model and weights files (runs their code).", title=RUN)
 _WEIGHTS = value("--weights FILE", "State dict of the model (docs/how-to/files.md).", title=RUN)
 
 
 def model_argument(
     *, required: bool = True, weights: bool = True, complete: Any = candidates.models
 ) -> Pack:
-    """MODEL, with the file of its weights."""
+    """Return MODEL with its options."""
     argument = click.Argument(["model"], required=required, shell_complete=complete)
     return Pack("model", (argument, *((_WEIGHTS,) if weights else ()), _TRUST), _stored)
 
 
 def models_argument(metavar: str, *, required: bool, complete: Any = candidates.models) -> Pack:
-    """MODELS, with the file of the weights of one."""
+    """Return MODELS with their options."""
     argument = click.Argument(
         ["models"], nargs=-1, required=required, metavar=metavar, shell_complete=complete
     )
@@ -226,7 +223,7 @@ def models_argument(metavar: str, *, required: bool, complete: Any = candidates.
 
 INPUT = value(
     "--input SHAPE",
-    "Input: 1x3x224x224, 1x128:int64, name=1x128:int64 or [3x8x8, 3x9x9]; repeatable.",
+    "Input: 1x3x224x224, 1x128:int64, name=1x128 or [3x8x8, 3x9x9]; repeatable.",
     to="inputs",
     title=RUN,
     multiple=True,
@@ -238,19 +235,20 @@ PASS = (*SIZES, "train", "optimizer", "autocast", "channels_last", "device")
 def _single(context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]) -> Any:
     if len(names) > 1:
         raise InputError(
-            f"--hardware is given {len(names)} times, but `{context.command_path}` takes one"
-            " machine; for one model on several: roofline analyze MODEL --hardware A --hardware B"
+            f"--hardware: `{context.command_path}` takes one machine, got {len(names)};"
+            " for several: roofline analyze MODEL --hardware A --hardware B"
         )
     return names[0] if names else None
 
 
 def run_option(name: str, *declarations: str, several: bool = False, **how: Any) -> Option:
-    """The option of a field of the declaration of a run.
+    """Return the option of a field of `RunOptions`.
 
     Args:
-        declarations: names of the option and the argument; none: those of the field.
-        several: whether it is repeatable.
-        how: what is other than declared.
+        name: the field.
+        declarations: names of option and argument; none: those of the field.
+        several: repeatable.
+        how: settings that replace the declared ones.
     """
     declared = next(each for each in fields(RunOptions) if each.name == name)
     description, default, usual = str(declared.metadata["help"]).partition("  [default")
@@ -268,7 +266,7 @@ def run_option(name: str, *declarations: str, several: bool = False, **how: Any)
     if name == "hardware":
         settings["shell_complete"] = candidates.machines
         if not several:
-            # A second one is refused, where click would drop the first without a word.
+            # click would silently drop the first of two.
             settings |= {"multiple": True, "callback": _single}
     if name == "dtype":
         settings["shell_complete"] = candidates.dtypes
@@ -276,10 +274,12 @@ def run_option(name: str, *declarations: str, several: bool = False, **how: Any)
 
 
 def run_pack(*names: str | Option, several: Sequence[str] = (), takes_inputs: bool = True) -> Pack:
-    """Fields of the declaration of a run, and inputs, as keywords of a function.
+    """Return options of a run as one dictionary of keywords.
 
     Args:
-        several: fields that are repeatable: one value is given as such, more as a list.
+        names: fields of `RunOptions`, or options.
+        several: repeatable fields: one value as such, several as a list.
+        takes_inputs: add ``--input``.
     """
     found = [
         each if isinstance(each, Option) else run_option(each, several=each in several)
@@ -295,18 +295,18 @@ def run_pack(*names: str | Option, several: Sequence[str] = (), takes_inputs: bo
 
 
 def one_or_all(given: tuple[Any, ...]) -> Any:
-    """The one value of a repeatable option, or the list of several; None where it is not given."""
+    """Return the value of a repeatable option, a list of several, or None."""
     return list(given) if len(given) > 1 else next(iter(given), None)
 
 
-QUICK = flag("--quick", "Fewer passes: faster, noisier.", title=MEASURING)
+QUICK = flag("--quick", "Fewer passes: faster, wider intervals.", title=MEASURING)
 
 
 # Reports and files
 
 
 def top_option(of: str, default: int = 10) -> Option:
-    """``--top``, the number of rows of a table."""
+    """Return ``--top``, the number of rows of a table."""
     return value(
         "--top N",
         f"Number of {of}.  [default: {default}]",
@@ -327,17 +327,17 @@ VIEW = Pack(
         ),
         value(
             "--top N",
-            "Number of rows.  [default: 10; of a tree of modules, all]",
+            "Number of rows.  [default: 5; with -v 10; modules: all]",
             title=REPORT,
             type=click.IntRange(min=1),
         ),
         value(
             "--depth N",
-            "Levels of the tree of --by module.  [default: 2]",
+            "With --by module: levels of the tree.  [default: 2]",
             title=REPORT,
             type=click.IntRange(min=0, max=100),
         ),
-        flag("--fused", "Add the traffic of fused kernels.", title=REPORT),
+        flag("--fused", "Add traffic after operator fusion.", title=REPORT),
     ),
     View,
 )
@@ -345,21 +345,21 @@ VIEW = Pack(
 
 @dataclass(frozen=True)
 class Layers:
-    """Options of pictures of one machine: theoretical over measured roof."""
+    """Options of plots with theoretical and measured roofline."""
 
     layers: bool
     paper: str | None
 
     def picture(self, output: Output) -> dict[str, Any]:
-        """Options of the picture."""
+        """Return options of the plot."""
         if self.paper is not None and not self.layers:
-            raise InputError(f"--paper {self.paper} has no effect without --layers; add it")
+            raise InputError(f"--paper {self.paper}: has no effect without --layers; add --layers")
         if not self.layers:
             return {}
         is_drawn = any(path.suffix.lower() in (".png", ".svg") for path in output.files)
         if not is_drawn and output.format != "svg":
             raise InputError(
-                "--layers has no effect without a picture; add -o FILE.png or -o FILE.svg"
+                "--layers: has no effect without a plot; add -o FILE.png or -o FILE.svg"
             )
         from roofline.machine.catalog import load_hardware
 
@@ -371,12 +371,12 @@ LAYERS = Pack(
     (
         flag(
             "--layers",
-            "Pictures: theoretical roof over the measured one, losses shaded.",
+            "Plots: theoretical over measured roofline, losses shaded.",
             title=REPORT,
         ),
         value(
             "--paper NAME|FILE",
-            "With --layers: machine whose data sheet is drawn.  [default: the same]",
+            "With --layers: machine of the theoretical roofline.  [default: the same]",
             title=REPORT,
             shell_complete=candidates.machines,
         ),
@@ -389,7 +389,7 @@ STDOUT = Path("-")
 
 @dataclass(frozen=True)
 class Output:
-    """Where a result goes: files, and stdout in a format (None: as a report)."""
+    """Output options: files, format of stdout (None: report), detail."""
 
     outputs: tuple[Path, ...]
     force: bool
@@ -398,13 +398,13 @@ class Output:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The outputs that are no stdout."""
+        """Outputs other than stdout."""
         if STDOUT in self.outputs and self.format is None:
-            raise InputError("-o - takes --format as well, such as --format json")
+            raise InputError("-o -: add the format of stdout, such as --format json")
         return tuple(path for path in self.outputs if path != STDOUT)
 
     def check(self, kind: type[Result]) -> None:
-        """Refuse, before any work is done, files that could not be written in the end."""
+        """Refuse files that cannot be written, before any work is done."""
         kind.check_files(self.files, overwrite=self.force)
 
     def present(self, result: Result, view: View | None = None, **picture: Any) -> None:
@@ -421,12 +421,12 @@ class Output:
 
 
 def output_pack(suffixes: str, *, measures: bool = False, formats: Sequence[str] = ()) -> Pack:
-    """``-o``, ``--force`` and ``--format``.
+    """Return ``-o``, ``--force``, ``--format`` and ``--verbose``.
 
     Args:
-        suffixes: of the files that are written.
+        suffixes: suffixes of output files.
         measures: ``--force`` also measures on a busy machine.
-        formats: of stdout; none: those of the suffixes.
+        formats: formats of stdout; none: those of the suffixes.
     """
     known = formats or [each for each in STDOUT_FORMATS if f".{each}" in suffixes.split()]
     return Pack(
@@ -440,7 +440,7 @@ def output_pack(suffixes: str, *, measures: bool = False, formats: Sequence[str]
                 type=FileName(),
                 metavar="FILE",
                 title=REPORT,
-                help=f"Write FILE, by suffix: {suffixes}; repeatable.",
+                help=f"Output file, format by suffix: {suffixes}; repeatable.",
             ),
             flag(
                 "--force",
@@ -449,7 +449,7 @@ def output_pack(suffixes: str, *, measures: bool = False, formats: Sequence[str]
             ),
             value(
                 "--format",
-                "Format of stdout, in place of tables.",
+                "Format of stdout.  [default: report]",
                 to="format",
                 title=REPORT,
                 type=click.Choice(known),
@@ -459,7 +459,7 @@ def output_pack(suffixes: str, *, measures: bool = False, formats: Sequence[str]
                 "--verbose",
                 is_flag=True,
                 title=REPORT,
-                help="Add details and minor notes to the report.",
+                help="Report with details and minor notes.",
             ),
         ),
         Output,

@@ -1,4 +1,4 @@
-"""check, crosscheck, operators, completion."""
+"""Commands check, crosscheck, operators and completion."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     ),
     value(
         "--fail-if CONDITION",
-        "Exit code 4 on 'flop>+1%', 'launches>+3' or 'predicted_s>5ms'; repeatable.",
+        "Exit code 4 on 'flop>+1%' or 'predicted_s>5ms'; repeatable.",
         multiple=True,
     ),
     flag("--update", "Write the cost of MODEL as the new baseline."),
@@ -58,18 +58,18 @@ def check(
     run: dict[str, Any],
     output: Output,
 ) -> None:
-    """Compare the cost of MODEL with a baseline; fail where it exceeds limits.
+    """Compare the cost of MODEL with a baseline; fail above limits.
 
-    Conditions are on flop, macs, traffic_bytes, parameters, peak_memory_bytes, launches,
-    unknown_operators, eager_min_time_s, fused_min_time_s, model_min_time_s and predicted_s. Counts
-    are those of the model alone and the same everywhere; times belong to a machine: give the same
-    --hardware as for the baseline. What cannot be judged fails. MODEL as for analyze.
+    Quantities: flop, macs, traffic_bytes, parameters, peak_memory_bytes, launches,
+    unknown_operators, eager_min_time_s, fused_min_time_s, model_min_time_s and predicted_s. Times
+    need the --hardware of the baseline. Conditions on unknown quantities fail. MODEL as for
+    analyze.
     """
     from roofline.design.gate.result import Check
 
     output.check(Check)
     if against is not None and os.path.realpath(against) in map(os.path.realpath, output.files):
-        raise InputError(f"{against}: is the baseline; give -o another name")
+        raise InputError(f"-o {against}: is the baseline; choose another file")
     from roofline.pipeline.checking import check
 
     with working() as progress:
@@ -81,7 +81,7 @@ def check(
     present_result(result, stdout_format=output.format, view=View(verbose=output.verbose))
     if update and against is not None:
         if fail_if:
-            tell("--update: conditions are not judged against the baseline that is written")
+            tell("--update: --fail-if is not checked against a new baseline")
         say_written((against,))
     say_written(output.files)
     result.raise_if_failed()
@@ -94,11 +94,11 @@ def check(
     output_pack(".json .csv .md .html"),
 )
 def crosscheck(model: str, run: dict[str, Any], output: Output) -> None:
-    """Count MODEL with other counters as well, and explain the differences.
+    """Compare FLOP and MACs of MODEL with those of other counters.
 
-    torch's FlopCounterMode, fvcore, DeepSpeed's profiler and torchlens count it as far as they are
-    installed (pip install 'roofline[crosscheck]'; DeepSpeed by itself). They run the model for
-    real, with random weights, where these fit into memory. MODEL as for analyze.
+    Counters: torch's FlopCounterMode, fvcore, DeepSpeed and torchlens, if installed (pip install
+    'roofline[crosscheck]'; DeepSpeed separately). They run the model with random weights that must
+    fit into memory. MODEL as for analyze.
     """
     from roofline.counters import Crosscheck
 
@@ -111,13 +111,13 @@ def crosscheck(model: str, run: dict[str, Any], output: Output) -> None:
 
 
 def _missing_option() -> Any:
-    """``--missing MODEL``, with the files of its weights."""
+    """Return ``--missing MODEL`` with its options."""
     pack = model_argument()
     named = Option(
         ["--missing", "model"],
         metavar="MODEL",
         shell_complete=candidates.models,
-        help="List operators of MODEL without a formula; the options below as for analyze.",
+        help="List operators of MODEL without a formula.",
     )
     return type(pack)(pack.name, (named, *pack.params[1:]), pack.make)
 
@@ -139,12 +139,12 @@ def operators(
     run: dict[str, Any],
     output: Output,
 ) -> None:
-    """List the operators that have a formula, with their FLOP and bytes in words, and its source.
+    """List the operators that have a formula, with FLOP, bytes and source.
 
     PATTERN is the name of an operator (aten.mm), a part of it (pool) or a pattern ('conv*').
 
-    --missing MODEL lists instead the operators of MODEL without a formula, with the beginning of
-    one to paste. It exits with 0 either way: analyze --min-coverage fails.
+    --missing MODEL lists the operators of MODEL without a formula, each with a template. The exit
+    code is 0; to fail, use analyze --min-coverage.
     """
     from roofline.workload.formulas.catalog import (
         Operators,
@@ -163,7 +163,7 @@ def operators(
             entries = filter_by_name(entries, pattern)
         result = Operators(known=len(every), operators=entries)
     else:
-        _refuse(context, ("pattern", "type_"), "has no effect beside --missing")
+        _refuse(context, ("pattern", "type_"), "has no effect with --missing")
         from roofline.pipeline.crosschecks import missing_operators
 
         with working("Counting"):
@@ -172,7 +172,7 @@ def operators(
 
 
 def _refuse(context: click.Context, names: Any, why: str) -> None:
-    """Refuse options among `names` that were given."""
+    """Raise an error if one of the options `names` was given."""
     for name, written in given_options(context):
         if name in names:
             raise InputError(f"{written} {why}")
@@ -193,8 +193,8 @@ def completion(shell: str) -> None:
     assert found is not None, shell
     script = found(cli, {}, "roofline", COMPLETE).source()
     if shell == "bash":
-        # Names of models hold colons, at which bash cuts words; names of files may need quotes, and
-        # folders take no space after them.
+        # bash splits words at the colons of model names; file names may need quotes, and folders
+        # take no space after them.
         cuts = "COMP_WORDBREAKS=${COMP_WORDBREAKS//:}\n"
         script = cuts + script.replace("-o nosort", "-o nosort -o filenames")
     click.echo(script, nl=False)

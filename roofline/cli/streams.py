@@ -1,4 +1,4 @@
-"""Standard streams as a terminal or a pipe has them: progress, results, interrupts."""
+"""Standard streams: progress, results, interrupts."""
 
 from __future__ import annotations
 
@@ -30,30 +30,29 @@ if TYPE_CHECKING:
 
 
 INTERRUPTED = 130
-"""The exit code: 128 and the number of SIGINT, as shells have it."""
+"""Exit code of an interrupt: 128 + SIGINT."""
 
 MESSAGE = "roofline: interrupted"
 
 
 def end_on_interrupt() -> None:
-    """Makes an interrupt end the process at once, while it starts and while it ends.
+    """End the process at once on an interrupt during startup and shutdown.
 
-    There is nothing to clean up then, and a traceback out of an import helps nobody. When all is
-    said and Python takes itself down, interrupts have no effect any more.
+    There is nothing to clean up then, and a traceback from an import is useless. During shutdown of
+    Python, interrupts are ignored.
     """
     if _is_ours():
         signal.signal(signal.SIGINT, _end)
-        # What is registered first is called last. (Python would put back the system's handler,
-        # which ends the process without a word and without an exit code.)
+        # Registered first, called last. (Python would restore the system's handler, which ends the
+        # process without message and exit code.)
         atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 
 def forget_interrupts() -> None:
-    """Makes Python end with the exit code that it is given, after an interrupt that was caught.
+    """Keep the exit code after a caught interrupt.
 
-    Where the KeyboardInterrupt passed an ``exec`` of text (dataclasses and named tuples make their
-    methods so), Python takes it for one that nobody caught, and kills itself by the signal in the
-    end; unless another ``exec`` goes well.
+    If a KeyboardInterrupt passes an ``exec`` of text (as in dataclasses), Python takes it for
+    uncaught and kills itself by the signal in the end; a successful ``exec`` avoids this.
     """
     exec("")
 
@@ -65,25 +64,24 @@ def _end(_number: int, _frame: FrameType | None) -> None:
 
 
 def _is_ours() -> bool:
-    """Whether an interrupt comes to this thread, and the process was not started to ignore it."""
+    """Return whether this thread receives interrupts, and the process does not ignore them."""
     return (
         threading.current_thread() is threading.main_thread()
-        # None is a handler that was not installed from Python, and could not be put back.
+        # None: a handler that was not installed from Python and cannot be restored.
         and signal.getsignal(signal.SIGINT) not in (signal.SIG_IGN, None)
     )
 
 
 class Interrupts:
-    """Remembers an interrupt, also where the KeyboardInterrupt that it raises never arrives.
+    """Record of an interrupt, also if its KeyboardInterrupt is lost.
 
-    C code that runs Python (the import of an extension module, a callback) may take the exception
-    for a failure of its own and clear it.
+    C code that runs Python (imports of extension modules, callbacks) may clear the exception.
     """
 
     def __init__(self) -> None:
         self.seen = False
         self.over = False
-        """The command has ended; there is nothing left to interrupt."""
+        """True after the command ended."""
         self._before: object = None
 
     def __enter__(self) -> Interrupts:
@@ -119,7 +117,7 @@ _SPELLING = {
 
 
 def _spelled(error: UnicodeError) -> tuple[str, int]:
-    """Replaces what an encoding lacks: our own signs by their like, all else by its escape."""
+    """Replace characters that an encoding lacks: known signs by similar ones, others by escapes."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     found = error.object[error.start : error.end]
@@ -137,9 +135,9 @@ codecs.register_error(_ERRORS, _spelled)
 
 
 class _Sink(io.RawIOBase):
-    """The bytes of a stream; remembers its first failure to take them, and drops what follows.
+    """Raw stream that remembers its first write error and drops all later output.
 
-    Without a `raw` stream under it, it drops all.
+    Without `raw`, it drops everything.
     """
 
     def __init__(self, name: Name, raw: Any = None) -> None:
@@ -168,9 +166,9 @@ class _Sink(io.RawIOBase):
 
 
 class Streams:
-    """While it is entered, ``sys.stdout`` and ``sys.stderr`` take everything.
+    """Context in which ``sys.stdout`` and ``sys.stderr`` accept all text.
 
-    Streams that somebody else put there (a test, a notebook) are not replaced.
+    Replaced streams (in tests or notebooks) are kept.
     """
 
     def __init__(self) -> None:
@@ -187,7 +185,8 @@ class Streams:
         self._restore.close()
 
     def failure(self) -> str:
-        """Why stdout did not take all of it; ``""`` if it did, or its reader had enough of it."""
+        """Return the write error of stdout; ``""`` if there is none, or its reader closed the
+        pipe."""
         sys.stdout.flush()
         failed = self._stdout.failure if self._stdout else None
         return failed.strerror or str(failed) if failed and failed.errno != errno.EPIPE else ""
@@ -206,7 +205,7 @@ class Streams:
         else:
             with contextlib.suppress(OSError):
                 stream.flush()
-            # With `python -u` there is no buffer: it is the raw stream itself.
+            # With `python -u`, the buffer is the raw stream.
             sink = _Sink(name, getattr(stream.buffer, "raw", stream.buffer))
             self._replace(
                 name,
@@ -218,7 +217,7 @@ class Streams:
         return sink
 
     def _replace(self, name: Name, sink: _Sink, *, encoding: str = "utf-8", **options: Any) -> None:
-        # Not closed in the end: loggers that the command set up may go on writing to it.
+        # Not closed: loggers may continue writing to it.
         tolerant = io.TextIOWrapper(
             io.BufferedWriter(sink), encoding=encoding, errors=_ERRORS, **options
         )
@@ -232,38 +231,38 @@ def _encodes(stream: Any) -> bool:
 
 
 def _fill_descriptors() -> None:
-    """Opens the null device where stdin, stdout or stderr is closed.
+    """Open the null device for closed stdin, stdout or stderr.
 
-    The next file that is opened would get its number, and with it what others write there.
+    Otherwise the next opened file would get that number, and its output.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            # The lowest number that is free is the one that is given.
+            # open() returns the lowest free number.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
 def tell(text: str) -> None:
-    """One line on stderr, whatever `text` holds."""
+    """Print one line on stderr."""
     _write(sys.stderr, f"{printable(text)}\n")
 
 
 def spelled(text: str) -> str:
-    """`text` as stderr will show it, whose encoding may lack characters of it."""
+    """Return `text` as stderr shows it, with replaced characters."""
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
     return text.encode(encoding, _ERRORS).decode(encoding)
 
 
 def columns() -> int:
-    """How wide a line on stderr may be: as the terminal is, or 100 where there is none."""
+    """Return the width of stderr in columns: that of the terminal, else 100."""
     if not sys.stderr.isatty():
         return 100
     return shutil.get_terminal_size((100, 24)).columns
 
 
 def put(content: str | bytes) -> None:
-    """A file's content on stdout: the same bytes that would be written to the file."""
+    """Write the content of a file to stdout, byte for byte."""
     if isinstance(content, str):
         content = content.encode("utf-8", "backslashreplace")
     binary: Any = getattr(sys.stdout, "buffer", None)
@@ -281,26 +280,26 @@ def _write(stream: TextIO, text: str) -> None:
 
 
 def plain_console(*, stderr: bool = False) -> Console:
-    """A console on stdout or stderr, as wide as the terminal, that colors nothing by itself."""
+    """Return a console on stdout or stderr, without automatic colors."""
     from rich.console import Console
 
     console = Console(stderr=stderr, highlight=False)
     if console.width < 1:
-        # COLUMNS=0 says that the width is not known; rich would print lines of no characters.
+        # COLUMNS=0: unknown width; rich would print empty lines.
         console.width = shutil.get_terminal_size().columns
     return console
 
 
 @contextmanager
 def working(what: str = "", *, redraw: bool = True) -> Generator[Callable[[float, str], None]]:
-    """A progress bar on stderr from the first report on, a plain line in a file.
+    """Show progress on stderr: a bar on a terminal, one line in a file.
 
-    What the user's models print goes to stderr as well: it is not the result.
+    Output of the user's models goes to stderr as well.
 
     Args:
-        what: what is done; ``""``: a first measurement of this machine, where one is needed.
-        redraw: from time to time; else only at reports, by the thread that measures this machine:
-            drawing next to it would disturb.
+        what: current work; ``""``: first measurement of this machine, if needed.
+        redraw: refresh periodically; else only on reports, so that drawing does not disturb a
+            measurement.
     """
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -345,7 +344,7 @@ def working(what: str = "", *, redraw: bool = True) -> Generator[Callable[[float
 
 
 def say_written(paths: Sequence[Path]) -> None:
-    """The last lines: the files that were written."""
+    """Print the names of the written files."""
     for path in paths:
         tell(f"Wrote {path}")
 
@@ -367,7 +366,7 @@ def present_result(
     **picture: Any,
 ) -> None:
     """Write a result's files, print it or write it to stdout in a format, and name the files."""
-    # Files first: what is printed may end early, in a pipe that closes.
+    # Files first: printing may end early in a closed pipe.
     result.write(files, view, overwrite=force, **picture)
     if stdout_format is not None:
         put(result.render(stdout_format, view, **picture))

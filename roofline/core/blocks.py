@@ -1,6 +1,6 @@
-"""Reports as plain data: a headline, then facts, tables and notes in the order they are read.
+"""Reports as plain data: a headline, then blocks of facts, tables and notes.
 
-Results make blocks (`roofline.result`), `roofline.render` lays them out for terminals, Markdown and
+Results make blocks (`roofline.result`); `roofline.render` formats them for terminals, Markdown and
 HTML.
 """
 
@@ -81,17 +81,17 @@ class View:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyValueBlock:
-    """Lines of a name and what is known about it."""
+    """Facts: lines of key and value."""
 
     lines: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column's heading and alignment, and what it gives up where room is short.
+    """Heading, alignment, and behavior of a column in narrow terminals.
 
-    Cells are cut to `least` characters (0: never), at the end `cut`; then the column of the
-    highest `sacrifice` goes first (0: it stays).
+    Cells are cut to `least` characters (0: never) at the end `cut`; then columns are dropped, the
+    highest `sacrifice` first (0: never).
     """
 
     heading: str
@@ -103,7 +103,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """A table: `rows`, then `sums` (the rows left out, the total), all as long as `columns`."""
+    """A table: `rows`, then `sums`, each as long as `columns`."""
 
     title: str
     columns: tuple[Column, ...]
@@ -113,7 +113,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notes:
-    """Sentences that a reader must not miss, or references."""
+    """Lines of text: warnings (`urgent`), notes or references."""
 
     title: str
     lines: tuple[str, ...]
@@ -122,7 +122,7 @@ class Notes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Code:
-    """Lines to be copied as they are."""
+    """Code to copy."""
 
     text: str
     language: str = "python"
@@ -130,9 +130,9 @@ class Code:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One table laid out for several widths, the fullest first.
+    """A table in several layouts, the fullest first.
 
-    A terminal shows the first that fits; where there is no width, the first counts.
+    A terminal shows the first that fits; other output has the first.
     """
 
     grids: tuple[Grid, ...]
@@ -142,7 +142,7 @@ Block = KeyValueBlock | Grid | Notes | Code | Choice
 
 
 def fullest(block: Block) -> KeyValueBlock | Grid | Notes | Code:
-    """The block as it stands where lines may be as wide as they need."""
+    """Return the fullest layout of a block."""
     return block.grids[0] if isinstance(block, Choice) else block
 
 
@@ -165,7 +165,7 @@ _FORMATS: tuple[tuple[str, Callable[[Any], str]], ...] = (
     ("share", format_percent),
     ("efficiency", format_percent),
 )
-"""How a number is written, by the end of its name; the first that fits counts."""
+"""Formats by ending of the field name; the first match counts."""
 
 
 def cell_text(name: str, value: object) -> str:
@@ -207,12 +207,11 @@ def table(
     """Return a table with a row for each item.
 
     Args:
-        title: stands above it.
-        items: what rows are of.
-        columns: by heading or `Column`, the attribute that `cell_text` writes, or what makes the
-            cell.
-        left: headings of columns that are aligned left; the others hold numbers.
-        narrow: headings of columns that a narrow terminal leaves out, the first of them first.
+        title: title of the table.
+        items: one per row.
+        columns: by heading or `Column`: an attribute (formatted by `cell_text`) or a function.
+        left: headings of left-aligned columns; others hold numbers.
+        narrow: headings of columns that narrow terminals drop, in this order.
         sums: rows at the end.
     """
 

@@ -1,8 +1,7 @@
-"""Conditions on named totals, as ``--fail-if`` takes them.
+"""Conditions on totals, as in ``--fail-if``.
 
-``flop>+1%`` is more than a hundredth above a baseline, ``launches>+3`` more than three above it,
-``peak_memory_bytes>512MiB`` more than that, whatever a baseline says; ``mape>15%`` is a share. All
-of it is worked out in exact fractions: what is allowed to the last FLOP passes.
+``flop>+1%`` and ``launches>+3`` are relative to a baseline, ``peak_memory_bytes>512MiB`` and
+``mape>15%`` absolute. Limits are exact fractions: a value equal to its limit passes.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ from roofline.core.units import (
 from roofline.errors import InputError, argument, did_you_mean
 
 Kind = Literal["flop", "count", "byte", "s", "share"]
-"""What a total is counted in; a share is a fraction, or written in percent."""
+"""Unit of a total; a share is a fraction, written in percent."""
 
 _LEAST_SHARE = 5e-5
-"""Changes that are smaller are told in units: rounded, they would look like none."""
+"""Smaller changes are shown in units: in percent they would round to 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """One total: its name, which carries the unit, its title in tables, and its unit."""
+    """A total: name with unit, title in tables, and unit."""
 
     name: str
     title: str
@@ -43,7 +42,7 @@ class Quantity:
 
     @property
     def is_time(self) -> bool:
-        """Whether it depends on a machine, too."""
+        """True for times, which depend on a machine."""
         return self.kind == "s"
 
     def form(self, value: float | None) -> str:
@@ -78,11 +77,11 @@ def share_of(before: float, now: float) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """When a check fails: where a total is above (``>``) or below (``<``) a limit.
+    """A limit of a total: fails above (``>``) or below (``<``) it.
 
-    ``form`` is what the limit is: a value, a difference from the baseline, or a share of it.
-    ``limit`` is in the unit of the quantity, or a fraction where the form is ``share``; ``text`` is
-    how it was written.
+    ``form`` is the kind of limit: a value, a difference from the baseline, or a share of it.
+    ``limit`` is in the unit of the quantity, for ``share`` a fraction; ``text`` is the condition as
+    written.
     """
 
     text: str
@@ -93,7 +92,7 @@ class Condition:
 
     @property
     def is_relative(self) -> bool:
-        """Whether a baseline is needed."""
+        """True if a baseline is needed."""
         return self.form != "absolute"
 
     def limit_at(self, baseline: float | None) -> Fraction:
@@ -123,8 +122,8 @@ def parse_conditions(
         quantities: what they may be on, by name.
     """
     found: dict[str, Condition] = {}
-    for text in (texts,) if isinstance(texts, str) else texts:
-        # From Python, anything may come.
+    several = (texts,) if isinstance(texts, str) or not isinstance(texts, Iterable) else texts  # pyright: ignore[reportUnnecessaryIsInstance]
+    for text in several:
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"fail_if: expected texts such as 'flop>+1%', got {text!r:.60}")
         condition = _parsed(text, quantities)
@@ -132,7 +131,7 @@ def parse_conditions(
     return tuple(found.values())
 
 
-# Exponents of more digits would be numbers that fill the memory.
+# Longer exponents would make numbers that fill the memory.
 _FORM = re.compile(
     r"\s*(?P<name>[A-Za-z_][A-Za-z0-9_]*|)\s*(?P<sign>[<>]|)\s*(?P<direction>[+-]|)\s*"
     r"(?P<number>(?:[0-9]{1,20}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})(?:[eE][+-]?[0-9]{1,2})?|)\s*"

@@ -1,4 +1,4 @@
-"""Data types as names with a width in bits, so that analyses are read without torch."""
+"""Data types with their bit width; needs no torch."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Kind = Literal["float", "int", "uint", "bool", "complex"]
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """A data type: torch's name for it, its width in bits, and its kind."""
+    """A data type: torch's name, bit width and kind."""
 
     name: str
     bits: int
     kind: Kind
 
     def byte(self, elements: int) -> int:
-        """Bytes that `elements` packed elements take, rounded up to whole bytes."""
+        """Return the bytes of packed elements, rounded up."""
         return (elements * self.bits + 7) // 8
 
     def __str__(self) -> str:
@@ -51,7 +51,7 @@ _BITS: dict[Kind, dict[str, int]] = {
         "quint2x4": 2,
         "bits16": 16,
         "bits8": 8,
-        # Of these an element is a byte, whatever lies in it.
+        # An element of these is a byte.
         "bits4x2": 8,
         "bits2x4": 8,
         "bits1x8": 8,
@@ -81,15 +81,12 @@ _ALIASES = {
 
 
 def dtype(name: object) -> DType:
-    """The data type called `name`; torch's names and the usual short ones (``fp32``, ``bf16``).
-
-    Also a data type of torch itself, which needs no torch here: its text is its name.
-    """
+    """Return the data type with a name of torch or a short one (``fp32``), or a torch dtype."""
     plain = str(name).removeprefix("torch.")
     found = _KNOWN.get(_ALIASES.get(plain, plain))
     if found is None:
         hint = did_you_mean(plain, [*_KNOWN, *_ALIASES])
         raise InputError(
-            f"unknown dtype '{name}'{hint or '; try float32, bfloat16, float16 or float64'}"
+            f"unknown dtype '{name}'{hint or '; use float32, bfloat16, float16 or float64'}"
         )
     return found

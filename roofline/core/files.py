@@ -1,4 +1,4 @@
-"""Files: those of a user, read or refused in one line, and those written, whole or not at all."""
+"""Files: strict reading with errors in one line, and atomic writing."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from pathlib import Path
 from typing import Any
 
 from roofline.core.text import printable
-from roofline.errors import FileFormatError, InputError
+from roofline.errors import FileFormatError, InputError, argument
 
 _MOST_BYTE = 2**29
-"""No analysis or profile is as large: what is, is something else, and may not fit into memory."""
+"""Size limit of input files: no analysis or profile is as large."""
 
 _MOST_DOTS = 1000
-"""In one line of TOML: its reader takes a time that grows with the square of a key's parts."""
+"""Limit of dots in a line of TOML: parsing takes time quadratic in the parts of a key."""
 
 
 def refused(file: str, what: str, fix: str) -> FileFormatError:
-    """The error that says in one line what is wrong with a file, and what its user can do.
+    """Return an error on a file in one line: what is wrong, and the fix.
 
-    Keys and values in `what` are the file's own: they may hold line ends, and be of any length.
+    Keys and values of the file in `what` are escaped and cut.
     """
     return FileFormatError(printable(f"{file}: {cut(what, 300)}{f'; {fix}' if fix else ''}"))
 
 
 def cut(text: str, longest: int = 60) -> str:
-    """`text`, or as much of it as a message shows of a file's own keys and values."""
+    """Return `text`, cut to the length of a message."""
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def read_text(path: Path) -> str:
-    """The text of a user's file, line ends as they are."""
+    """Return the text of a file; line ends are kept."""
     file = str(path)
     try:
         found = path.stat()
@@ -46,7 +46,7 @@ def read_text(path: Path) -> str:
         if not stat.S_ISREG(found.st_mode):
             raise refused(file, "is not a regular file", "save it as one first")
         if found.st_size > _MOST_BYTE:
-            raise refused(file, f"is no roofline file: it has {found.st_size} bytes", "")
+            raise refused(file, f"is too large for a roofline file: {found.st_size} bytes", "")
         content = path.read_bytes()
     except FileNotFoundError:
         if os.path.lexists(path):
@@ -79,7 +79,7 @@ def _table_of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_json(path: Path, *, fix: str) -> Any:
-    """The plain data of a JSON file; FileFormatError with line and column where it is damaged."""
+    """Return the data of a JSON file; errors name line and column."""
     text = read_text(path)
     with _damage_said(str(path), fix):
         try:
@@ -88,12 +88,12 @@ def read_json(path: Path, *, fix: str) -> Any:
             where = f"line {error.lineno}, column {error.colno}"
             raise refused(str(path), f"not valid JSON at {where}: {error.msg}", fix) from None
         except _RepeatedError as error:
-            # Its reader would take the last of them without a word.
-            raise refused(str(path), f"key '{cut(str(error))}' stands twice", fix) from None
+            # json would silently take the last one.
+            raise refused(str(path), f"key '{cut(str(error))}' is given twice", fix) from None
 
 
 def read_toml(path: Path, *, fix: str) -> Any:
-    """The plain data of a TOML file; FileFormatError with the place where it is damaged."""
+    """Return the data of a TOML file; errors name the place."""
     text = read_text(path)
     if any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
         raise refused(str(path), "nested too deeply", fix)
@@ -106,18 +106,18 @@ def read_toml(path: Path, *, fix: str) -> Any:
 
 @contextmanager
 def _damage_said(file: str, fix: str) -> Generator[None]:
-    """Turns what a reader fails at in sound text into a FileFormatError."""
+    """Turn other failures of a parser into a FileFormatError."""
     try:
         yield
     except RecursionError:
         raise refused(file, "nested too deeply", fix) from None
     except ValueError:
-        # Of sound text, the readers refuse only numbers that Python does not convert.
-        raise refused(file, "holds a number of too many digits", fix) from None
+        # Python refuses to convert numbers of thousands of digits.
+        raise refused(file, "contains a number with too many digits", fix) from None
 
 
 def check_named_once(paths: Sequence[Path]) -> None:
-    """Refuse the same file twice."""
+    """Raise an error if a file is named twice."""
     seen: set[Path] = set()
     for path in paths:
         if path.resolve() in seen:
@@ -126,39 +126,37 @@ def check_named_once(paths: Sequence[Path]) -> None:
 
 
 def check_writable(path: Path, *, overwrite: bool) -> None:
-    """Refuses, before any work is done, a file that could not be written in the end."""
+    """Raise an error if a file cannot be written, before any work is done."""
     with _refusals_said(path):
         if path.is_dir():
             raise InputError(f"{path}: is a folder; name a file in it")
         if path.exists() and not overwrite:
             raise _exists(path)
         if path.exists() and not path.is_file():
-            raise InputError(
-                f"{path}: is not a regular file; name one, or write to stdout with -o -"
-            )
+            raise InputError(f"{path}: is not a regular file; name another file")
         folder = path.resolve().parent
         if not folder.is_dir():
-            raise InputError(f"{path}: the folder '{folder}' does not exist; make it first")
-    # Permissions do not tell: file systems are read-only or full, and root may write anywhere.
+            raise InputError(f"{path}: the folder '{folder}' does not exist; create it first")
+    # Permissions do not suffice: file systems can be read-only or full.
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise InputError(
             f"{path}: the folder '{path.parent}' cannot be written ({error.strerror});"
-            " choose another with -o"
+            " choose another file"
         ) from None
 
 
 def write_atomically(path: Path, content: str | bytes, *, overwrite: bool) -> None:
-    """Writes `content` to `path` whole, or leaves what was there."""
+    """Write `content` to `path` completely, or leave the old file."""
     write_together({path: content}, overwrite=overwrite)
 
 
 def write_together(contents: Mapping[Path, str | bytes], *, overwrite: bool) -> None:
-    """Writes files that belong together: all of them whole, or what was there is left.
+    """Write all files completely, or leave all old files.
 
-    Without `overwrite` a file that another process made in the meantime is never replaced.
+    Without `overwrite`, a file that another process created in the meantime is not replaced.
     """
     for path in contents:
         check_writable(path, overwrite=overwrite)
@@ -166,7 +164,7 @@ def write_together(contents: Mapping[Path, str | bytes], *, overwrite: bool) -> 
     created: list[Path] = []
     try:
         for path, content in contents.items():
-            written.append(_beside(path, content))
+            written.append(_temporary_file(path, content))
         for temporary, target in written:
             with _refusals_said(target):
                 if overwrite:
@@ -179,20 +177,20 @@ def write_together(contents: Mapping[Path, str | bytes], *, overwrite: bool) -> 
             target.unlink(missing_ok=True)
         raise
     finally:
-        # After a successful replace the temporary name is gone; after anything else it must go.
+        # A successful replace removed the temporary file; otherwise it is removed here.
         for temporary, _ in written:
             temporary.unlink(missing_ok=True)
 
 
 def _create(temporary: Path, target: Path) -> None:
-    """Gives what lies at `temporary` the name of a file that does not exist."""
+    """Rename `temporary` to `target`, which must not exist."""
     try:
         try:
             os.link(temporary, target)
         except FileExistsError:
             raise
         except (OSError, NotImplementedError):
-            # No hard links on this file system: the name is taken first, by an empty file.
+            # No hard links on this file system: reserve the name with an empty file.
             os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
             try:
                 temporary.replace(target)
@@ -204,17 +202,17 @@ def _create(temporary: Path, target: Path) -> None:
 
 
 def _exists(path: Path) -> InputError:
-    return InputError(f"{path}: exists; add --force to overwrite it (in Python: overwrite=True)")
+    return InputError(f"{path}: exists; add {argument('overwrite', True)} to overwrite it")
 
 
-def _beside(path: Path, content: str | bytes) -> tuple[Path, Path]:
-    """`content` in a temporary file in the folder of `path`, and what it shall replace."""
-    # Names of files need not be Unicode, and come here in what was made of them.
+def _temporary_file(path: Path, content: str | bytes) -> tuple[Path, Path]:
+    """Write `content` to a temporary file next to `path`; return it and its target."""
+    # File names in the content need not be valid Unicode.
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     with _refusals_said(path):
-        # What a link points to is replaced, not the link.
+        # Replace the target of a link, not the link.
         target = path.resolve()
-        # Not named like the target, whose name may be as long as a name can be.
+        # The target's name may already have the maximum length.
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=".roofline-", suffix=".tmp")
         try:
             with os.fdopen(handle, "wb") as file:
@@ -230,16 +228,16 @@ def _beside(path: Path, content: str | bytes) -> tuple[Path, Path]:
 
 @contextmanager
 def _refusals_said(path: Path) -> Generator[None]:
-    """Turns what the system says against `path` into an InputError."""
+    """Turn errors of the system on `path` into an InputError."""
     try:
         yield
     except OSError as error:
         raise InputError(
-            f"{path}: cannot be written: {error.strerror}; choose another with -o"
+            f"{path}: cannot be written: {error.strerror}; choose another file"
         ) from None
     except (RuntimeError, ValueError) as error:
-        # Links in a circle are no OSError before Python 3.13, and a name with a NUL never is.
-        raise InputError(f"{path}: cannot be written: {error}; choose another with -o") from None
+        # Circular links before Python 3.13, and names with a NUL.
+        raise InputError(f"{path}: cannot be written: {error}; choose another file") from None
 
 
 def _umask() -> int:

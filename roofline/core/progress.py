@@ -1,4 +1,4 @@
-"""Callbacks that tell how far work is, and silence."""
+"""Progress callbacks, and suppression of logs and warnings."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ import warnings
 from collections.abc import Callable, Generator
 
 Progress = Callable[[float, str], None]
-"""Called with how far a work is (0 to 1) and what it is doing."""
+"""Callback with progress (0 to 1) and the current step."""
 
 Say = Callable[[str], None]
-"""Called with a message in words."""
+"""Callback with a message."""
 
 
 def silent(*_: object) -> None:
-    """Report nothing: where no `Progress` or `Say` is given."""
+    """Ignore progress and messages."""
 
 
 def onwards(progress: Progress | None) -> Progress:
-    """Return progress that never goes back: several things report theirs."""
+    """Return progress that never decreases, for several sources."""
     most = 0.0
 
-    def told(done: float, what: str) -> None:
+    def report(done: float, what: str) -> None:
         nonlocal most
         most = max(most, done)
         if progress is not None:
             progress(most, what)
 
-    return told
+    return report
 
 
 @contextlib.contextmanager
 def unlogged() -> Generator[None]:
-    """Nothing is logged; afterwards as much as before."""
+    """Disable logging inside the context."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -44,7 +44,7 @@ def unlogged() -> Generator[None]:
 
 @contextlib.contextmanager
 def quiet() -> Generator[None]:
-    """Nothing is logged or warned of."""
+    """Disable logging and warnings inside the context."""
     with unlogged(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

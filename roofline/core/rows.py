@@ -1,4 +1,4 @@
-"""Results as rows, frames and text, the same for all kinds of results: unknown is never 0."""
+"""Rows of results as CSV, JSON and data frames; unknown is never 0."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001  full-width ones count
-"""What spreadsheets take for the beginning of a formula (OWASP, CSV injection)."""
+"""First characters of a formula in spreadsheets (OWASP, CSV injection)."""
 
 
 def csv_text(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """A table as CSV, its columns named in the first line.
+    """Return a table as CSV with a header line.
 
     Args:
-        columns: their names.
-        rows: cells in that order. None becomes an empty cell, never 0; booleans ``true`` and
-            ``false``; the members of a tuple are set apart by spaces. Text that a spreadsheet
-            would compute as a formula gets an apostrophe in front; numbers stay as they are.
+        columns: column names.
+        rows: cells in that order. None becomes an empty cell, booleans ``true`` and ``false``,
+            tuples are joined by spaces. Text that a spreadsheet would compute as a formula gets
+            an apostrophe in front.
     """
     lines = _Lines()
-    # With both characters in the end of its lines, the writer quotes cells that have one of them.
+    # With this line end, the writer quotes cells that contain either character.
     writer = csv.writer(lines, lineterminator="\r\n")
     writer.writerow(map(_cell, columns))
     writer.writerows(map(_cell, row) for row in rows)
@@ -34,7 +34,7 @@ def csv_text(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 
 
 class _Lines(list[str]):
-    """The lines that a writer of CSV makes, with ends as files of text have them."""
+    """Lines of a CSV writer, with Unix line ends."""
 
     def write(self, line: str) -> None:
         self.append(line.removesuffix("\r\n") + "\n")
@@ -51,7 +51,7 @@ def _cell(value: object) -> object:
 
 
 def _text(value: str) -> str:
-    """`value` as spreadsheets show it: what begins like a formula is computed when a file opens."""
+    """Return `value` with an apostrophe if a spreadsheet would compute it."""
     return f"'{value}" if value.startswith(_FORMULA_STARTS) and not _is_number(value) else value
 
 
@@ -64,19 +64,19 @@ def _is_number(text: str) -> bool:
 
 
 def cells_of(columns: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> list[list[Any]]:
-    """The cells of rows that are tables by name, in the order of `columns`."""
+    """Return the cells of rows that are mappings, in the order of `columns`."""
     names = tuple(columns)
     return [[row[name] for name in names] for row in rows]
 
 
 def fields_of(columns: Iterable[str], values: Iterable[object]) -> list[list[Any]]:
-    """The cells of rows that are objects with attributes by name, in the order of `columns`."""
+    """Return the attributes of objects, in the order of `columns`."""
     names = tuple(columns)
     return [[getattr(value, name) for name in names] for value in values]
 
 
 def frame_of(columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> pandas.DataFrame:
-    """A frame of rows; None is missing, never 0.
+    """Return a data frame of rows; None is missing, never 0.
 
     Args:
         columns: names, with pandas' nullable types.
@@ -92,12 +92,12 @@ def frame_of(columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> panda
 
 
 def json_text(data: object) -> str:
-    """Plain data as the text of a JSON file."""
+    """Return plain data as JSON text."""
     return json.dumps(data, indent=1, allow_nan=False) + "\n"
 
 
 def finite(data: Any) -> Any:
-    """Plain data with null for every number that is not finite: JSON cannot say it."""
+    """Return plain data with None for numbers that are not finite (JSON has none)."""
     if isinstance(data, float):
         return data if math.isfinite(data) else None
     if isinstance(data, Mapping):
@@ -113,7 +113,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
-    """Return the items of each key, keys and items in the order they come in."""
+    """Return the items by key, in order of first occurrence."""
     found: dict[Key, list[Item]] = {}
     for each in items:
         found.setdefault(key(each), []).append(each)

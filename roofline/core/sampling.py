@@ -1,4 +1,4 @@
-"""Samples of measurements, their statistics, and spreads in words."""
+"""Samples of measured times, their statistics and rounding."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNUSABLE = 0.25
 
 
 def quantile(values: tuple[float, ...] | list[float], fraction: float) -> float:
-    """The `fraction` quantile of `values` by linear interpolation between neighbours."""
+    """Return the `fraction` quantile by linear interpolation."""
     ordered = sorted(values)
     position = fraction * (len(ordered) - 1)
     low = math.floor(position)
@@ -28,7 +28,7 @@ def quantile(values: tuple[float, ...] | list[float], fraction: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Repeated timings in seconds of one thing done the same way; at least one, all positive."""
+    """Repeated timings in seconds under the same conditions; at least one, all positive."""
 
     times_s: tuple[float, ...]
 
@@ -38,12 +38,12 @@ class Sample:
 
     @property
     def median_s(self) -> float:
-        """The median time in seconds."""
+        """Median time in seconds."""
         return statistics.median(self.times_s)
 
     @property
     def iqr_s(self) -> float:
-        """The interquartile range in seconds."""
+        """Interquartile range in seconds."""
         return quantile(self.times_s, 0.75) - quantile(self.times_s, 0.25)
 
     @property
@@ -60,7 +60,7 @@ class Sample:
 
     @property
     def digits(self) -> int:
-        """Significant digits of the median that the spread leaves standing, 1 to 4."""
+        """Significant digits of the median, from the spread: 1 to 4."""
         if self.spread <= 0:
             return 4
         return max(1, min(4, 1 + math.floor(-math.log10(self.spread))))
@@ -69,15 +69,15 @@ class Sample:
 _SECONDS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
 
 _LEAST_DIGITS = 2
-"""One digit can be 50 % off, which is more than any median of several passes or prediction is."""
+"""Minimum of significant digits: one digit can be 50 % off."""
 
 _DIGITS = 3
 
 
 def digits_of(spread: float) -> int:
-    """Significant digits of a time whose spread is that fraction of it: 2 to 4.
+    """Return the significant digits of a time with that relative spread: 2 to 4.
 
-    As `Sample.digits`, but for the least: a middle is better known than what it is the middle of.
+    As `Sample.digits`, with a higher minimum.
     """
     if spread <= 0:
         return 4
@@ -85,22 +85,22 @@ def digits_of(spread: float) -> int:
 
 
 def digits_of_sample(sample: Sample) -> int:
-    """Significant digits of a median; of a single timing, whose spread is not known, 3."""
+    """Return the significant digits of a median; 3 for a single timing."""
     return digits_of(sample.spread) if len(sample.times_s) > 1 else _DIGITS
 
 
 def in_its_unit(
     leading_s: float, others_s: tuple[float, ...], digits: int
 ) -> tuple[list[str], str]:
-    """Times in seconds as numbers in one unit, rounded at the same place, and that unit.
+    """Return times as numbers in one unit, rounded at the same place, and the unit.
 
     Args:
-        leading_s: the time that chooses unit and place, above 0.
-        others_s: those that stand beside it.
-        digits: how many significant digits the first has.
+        leading_s: time that sets unit and place, above 0.
+        others_s: other times.
+        digits: significant digits of the first.
     """
     number, unit = format_s(leading_s, digits).split(" ")
-    # The place is that of the last digit: of 680 with two digits, the tens.
+    # Place of the last significant digit: of 680 with two digits, the tens.
     place = digits - 1 - math.floor(math.log10(float(number)))
     shown = max(0, place)
     others = [f"{round(each / _SECONDS[unit], place):.{shown}f}" for each in others_s]
@@ -108,7 +108,7 @@ def in_its_unit(
 
 
 def interval_cell(predicted_s: float | None, low_s: float | None, high_s: float | None) -> str:
-    """A prediction in a table: ``"1.2 (1.0–1.5) ms"``; without interval in two digits."""
+    """Return a prediction for a table: ``"1.2 (1.0–1.5) ms"``; two digits without interval."""
     if predicted_s is None:
         return MISSING
     if not predicted_s or low_s is None or high_s is None:
@@ -128,18 +128,18 @@ def interval_words(predicted_s: float, low_s: float, high_s: float) -> tuple[str
 
 
 def rounds_title(what: str, allocators: Iterable[str]) -> str:
-    """The title of a table of what was timed in rounds, with the allocators it was timed with."""
+    """Return the title of a table of rounds, with their allocators."""
     named = ", ".join(map(printable, dict.fromkeys(filter(None, allocators))))
     return f"{what} (medians; 10 to 90 % of rounds{f'; allocator: {named}' if named else ''})"
 
 
 def median_text(sample: Sample) -> str:
-    """The median of repeated timings: ``"28.3 ms"``."""
+    """Return the median as text: ``"28.3 ms"``."""
     return format_s(sample.median_s, digits_of_sample(sample))
 
 
 def median_cell(measured_s: float | None, iqr_s: float | None) -> str:
-    """A measured time in a table, of which only the interquartile range may be known."""
+    """Return a measured time for a table, rounded by its interquartile range."""
     if not measured_s or iqr_s is None:
         return format_s(measured_s)
     return format_s(measured_s, digits_of(iqr_s / measured_s))

@@ -1,8 +1,7 @@
-"""Dataclasses to plain data and back, strictly: a wrong file is refused with its place and the fix.
+"""Strict conversion of dataclasses to plain data and back.
 
-`to_data` gives what JSON and TOML can hold; `from_data` checks every key and value against the
-dataclass's annotations. Numbers are never made out of strings, unknown keys never ignored.
-`migrated` takes what an older version wrote to the newest. `core.reading` reads the files.
+`to_data` makes what JSON and TOML can hold; `from_data` checks every key and value against the
+annotations and refuses unknown keys. `migrated` converts data of older versions.
 """
 
 from __future__ import annotations
@@ -24,19 +23,17 @@ from roofline.errors import InputError, did_you_mean
 T = TypeVar("T")
 
 _LARGEST = 2**256
-"""No count or rate is as large, and none but 0 is below its reciprocal; what follows from numbers
-between the two stays within floating point."""
+"""Limit of numbers: with reciprocals, sums and products stay finite."""
 
 _DEEPEST = 50
-"""How deep lists and tables may lie in each other where their contents are free."""
+"""Maximum nesting of free data."""
 
 
 def to_data(value: Any) -> Any:
-    """`value` as dicts, lists, strings, numbers, booleans and None; dataclasses as dicts.
+    """Return `value` as dicts, lists, strings, numbers, booleans and None; dataclasses as dicts.
 
-    These hold the fields, then the properties that the class names in ``ALSO_WRITTEN``: what
-    follows from fields and readers of files want to find. `from_data` checks that they follow.
-    Fields that the class names in ``NOT_WRITTEN`` are left out; they have defaults.
+    Dicts hold the fields, then properties named in ``ALSO_WRITTEN``, which `from_data` checks.
+    Fields named in ``NOT_WRITTEN`` are left out; they have defaults.
     """
     if value is None or isinstance(value, (str, bool, int, float)):
         return value.value if isinstance(value, Enum) else value
@@ -84,7 +81,7 @@ def _shown(data: Any) -> str:
     try:
         return cut(_SHORT.repr(data), 40)
     except (ValueError, RecursionError):
-        # Python writes no number of thousands of digits, but reads hexadecimal ones.
+        # Python refuses to print integers of thousands of digits.
         return "what is too long to show"
 
 
@@ -93,7 +90,7 @@ _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlong = 3, 40, 40, 
 
 
 class _WrongError(Exception):
-    """A value that does not fit its place; each table and list on the way out adds its step."""
+    """A wrong value; enclosing tables and lists add their steps to its path."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what)
@@ -110,17 +107,17 @@ class _WrongError(Exception):
 
 
 _Reader = Callable[[Any], Any]
-"""Checks one plain value and gives what it stands for; raises _WrongError."""
+"""Converter of a plain value; raises _WrongError."""
 
 
 def from_data(cls: type[T], data: Any, *, file: str, fix: str = "") -> T:
-    """An instance of the dataclass `cls` from plain `data`.
+    """Return an instance of the dataclass `cls` from plain `data`.
 
     Args:
-        cls: a dataclass; its annotations say what each key must hold.
-        data: what a JSON or TOML reader gave.
-        file: the file's name, for error messages.
-        fix: what the user can do about a damaged file, for error messages.
+        cls: a dataclass; its annotations define keys and values.
+        data: data of a JSON or TOML reader.
+        file: name of the file, for messages.
+        fix: remedy for a damaged file, for messages.
     """
     try:
         return _reader(cls)(data)
@@ -130,14 +127,12 @@ def from_data(cls: type[T], data: Any, *, file: str, fix: str = "") -> T:
 
 @functools.cache
 def _reader(hint: Any) -> _Reader:
-    """What reads values of a type: made once, because a large file has a value a hundred thousand
-    times.
-    """
+    """Return the converter of a type; cached, as large files have many values."""
     origin = typing.get_origin(hint)
     arguments = typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         *others, rest = [each for each in arguments if each is not type(None)]
-        # Of int and float, a number stays what it is.
+        # int | float: a number keeps its type.
         read = _count_or_number if others else _reader(rest)
         return _or_none(read) if type(None) in arguments else read
     if origin is typing.Literal:
@@ -268,7 +263,7 @@ def _dtype(data: Any) -> DType:
 
 
 def _free(data: Any, *, depth: int) -> Any:
-    """Plain data of any form, as long as it can be written again."""
+    """Return plain data of any form that can be written again."""
     if depth == 0:
         raise _WrongError("nested too deeply")
     if isinstance(data, dict):
@@ -333,7 +328,7 @@ _SCALARS: dict[type, _Reader] = {int: _whole, float: _number, str: _string, bool
 
 
 VERSION = 1
-"""Of all saved files. A file of another one is not read."""
+"""Version of saved files; other versions are refused."""
 
 
 def check_version(data: Any, *, file: str, fix: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Errors at a place in a text that the user wrote: the text is shown, with a caret under it."""
+"""Errors at a position in a text of the user, shown with a caret."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _LEAST_COLUMNS = 40
 
 
 class PlacedError(ModelError):
-    """What the user wrote is wrong at one place of it.
+    """An error at one position of a text.
 
     Args:
         message: what is wrong and the fix, in one line.
-        text: all of what was written.
-        at: the index in `text` of what is wrong; its length where something is missing at the end.
+        text: the complete text.
+        at: index of the error in `text`; its length if something is missing at the end.
     """
 
     def __init__(self, message: str, text: str, at: int) -> None:
-        # All of it in args, so that it can be pickled.
+        # All arguments, for pickling.
         super().__init__(message, text, at)
         self.message = message
         self.text = text
@@ -40,20 +40,20 @@ def caret_lines(
     columns: int = 100,
     spelled: Callable[[str], str] = str,
 ) -> tuple[str, str]:
-    """The text on one line, cut where it is too long, and a line with a caret under a place.
+    """Return the text on one line, cut if too long, and a line with a caret.
 
     Args:
-        text: what was written; control characters are shown as escapes.
-        at: the index of the place.
-        columns: how wide a line may be; wide characters take two columns.
-        spelled: how the stream that it goes to will spell a character that its encoding lacks.
+        text: the text; control characters are escaped.
+        at: index of the position.
+        columns: maximum width; wide characters take two columns.
+        spelled: replacement of characters that the stream cannot encode.
     """
     letters = [spelled(printable(letter)) for letter in text]
     widths = [columns_of(letter) for letter in letters]
     room = max(columns, _LEAST_COLUMNS) - len(_INDENT) - 2 * len(_CUT) - 1
     start = end = min(at, len(letters))
     used = 0
-    # Half of the room before the place; what is left of it, after.
+    # Half of the width before the position, the rest after it.
     while start > 0 and used + widths[start - 1] <= room // 2:
         start -= 1
         used += widths[start]
@@ -70,7 +70,7 @@ def caret_lines(
 
 
 def columns_of(text: str) -> int:
-    """How many columns of a terminal a printable text takes."""
+    """Return the width of a printable text in terminal columns."""
     return sum(
         0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1
         for each in text

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from roofline.core.text import printable
-from roofline.errors import InputError
+from roofline.errors import InputError, argument
 
 _NAMES: dict[str, tuple[str, ...]] = {
     "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
@@ -72,7 +72,8 @@ class _Keys:
         if found is None:
             keys = " or ".join(_NAMES[what][:2])
             raise InputError(
-                f"configuration without {keys} ({what}); add --config {_NAMES[what][0]}=N"
+                f"configuration without {keys} ({what}); add"
+                f" {argument('config')} {_NAMES[what][0]}=N"
             )
         return found
 

@@ -1,4 +1,4 @@
-"""analyze, compare_machines and analyze_compiled: a model counted and placed on machines."""
+"""analyze, compare_machines and analyze_compiled: models counted and placed on machines."""
 
 from __future__ import annotations
 
@@ -65,28 +65,25 @@ def analyze(
     progress: Progress | None = None,
     **run: Unpack[PlacedKeywords],
 ) -> Analysis:
-    """Every operator of one pass, counted, and placed under a machine's ceilings.
+    """Return the analysis of a pass: operators, minimum times and limiters on a machine.
 
-    The model runs once on fake tensors, in eval mode and without gradients, or with ``train`` one
-    step of training: no weights are allocated, and a module that is given is left as it was. What
-    needs values to run (control flow that depends on them) runs for real, on copies, and
-    ``warnings`` say so.
+    The model runs once on fake tensors, in eval mode without gradients, or with ``train`` one
+    training step: no weights are allocated, and a given module is not changed. Control flow that
+    depends on values runs on real copies; ``warnings`` then say so.
 
-    Args:
-        model: a module, a function, or a name: ``"resnet50"`` (torchvision's, else timm's, else
-            transformers'), ``"timm:resnet50"``, ``"hf:bert"``, ``"hf:BertForMaskedLM"``,
-            ``"package.module:factory"``, ``"file.py:Model"``, or a design with the shape that goes
-            in: ``"conv2d(64,64,3)+relu()@56x56"`` (docs/how-to/designs.md).
-        inputs: a tensor, a shape such as ``(1, 3, 224, 224)`` or ``"1x3x224x224"``, a sequence of
-            these for several positional inputs, a mapping for keyword inputs, or both as
-            ``roofline.Inputs(x, mask=m)``; each may be nested as the model takes it. Only shapes
-            and data types matter. None: what the model is known to take.
-        progress: told how far the measurement of this machine is, where one is needed.
+    Args: model: a module, a function, or a name: ``"resnet50"`` (torchvision, else timm, else
+        transformers), ``"timm:resnet50"``, ``"hf:bert"``, ``"hf:BertForMaskedLM"``,
+        ``"package.module:factory"``, ``"file.py:Model"``, or a design with its input shape:
+        ``"conv2d(64,64,3)+relu()@56x56"`` (docs/how-to/designs.md). inputs: a tensor, a shape such
+        as ``(1, 3, 224, 224)`` or ``"1x3x224x224"``, a sequence of these for positional inputs, a
+        mapping for keyword inputs, or both as ``roofline.Inputs(x, mask=m)``; nested as the model
+        expects. Only shapes and types count. None: the known inputs of the model. progress:
+        callback for the measurement of this machine, if one is needed.
 
     Raises:
         ModelError: the model is unknown, cannot be built, or rejects its inputs.
-        InputError: inputs, data type or batch are wrong.
-        HardwareError: unknown hardware, or it does not have so many threads.
+        InputError: wrong inputs, data type or batch.
+        HardwareError: unknown hardware, or too many threads.
     """
     options = RunOptions.of(inputs, **run)
     (known,) = known_machines([options.hardware], options.threads)
@@ -104,26 +101,26 @@ def compare_machines(
     progress: Progress | None = None,
     **run: Unpack[OnMachinesKeywords],
 ) -> Comparison:
-    """One model on several machines: which operators are compute-bound here, memory-bound there.
+    """Return the comparison of one model on several machines.
 
-    The model runs once for CPUs and once for GPUs, where there are such, and its operators are
-    placed under the ceilings of each machine.
+    The model runs once for CPUs and once for GPUs; its operators are placed under the ceilings of
+    each machine.
 
     Args:
         model, inputs, progress: as for `analyze`.
-        hardware: at least two machines, as `analyze` takes them; ``"host"`` is this one. `threads`
-            are those of each CPU; other devices compute with all of theirs.
+        hardware: at least two machines, as for `analyze`; ``"host"`` is this one. `threads` are
+            those of each CPU; other devices use all of theirs.
 
     Raises:
-        InputError: fewer than two machines, or one of them twice; and whatever `analyze` raises.
+        InputError: fewer than two machines, one given twice, and errors of `analyze`.
     """
     if not isinstance(hardware, Sequence) or isinstance(hardware, str):
         raise InputError(
             f"hardware: expected a list of at least two machines, got {hardware!r};"
-            " for one of them there is roofline.analyze"
+            " for one machine: roofline.analyze"
         )
     if len(hardware) < 2:
-        raise InputError("several machines are compared: for one of them there is roofline.analyze")
+        raise InputError("hardware: expected at least two machines; for one: roofline.analyze")
     machines = each_of("hardware", tuple(hardware))
     options = RunOptions.of(inputs, **run)
     known = known_machines(machines, options.threads)
@@ -139,21 +136,21 @@ def compare_machines(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownMachine:
-    """A machine as it was asked for, and its profile with notes; None: it must be measured."""
+    """A requested machine with its profile and notes; None: to be measured."""
 
     asked: Hardware | None
     found: tuple[HardwareProfile, tuple[str, ...]] | None
 
     @property
     def device(self) -> str:
-        """Its device; what must be measured is a CPU."""
+        """Device; a machine to be measured is a CPU."""
         return self.found[0].device if self.found else "cpu"
 
 
 def known_machines(
     machines: Sequence[Hardware | None], threads: int | None
 ) -> tuple[KnownMachine, ...]:
-    """The machines that are meant, all checked before ten seconds go into measuring this one."""
+    """Return the machines, all checked before this one is measured."""
     known: list[KnownMachine] = []
     for hardware in machines:
         found = None
@@ -166,7 +163,7 @@ def known_machines(
     none_is_cpu = all(each.device != "cpu" for each in known)
     if threads is not None and len(machines) > 1 and none_is_cpu:
         raise HardwareError(
-            f"{argument('threads', threads)}: none of these machines is a CPU; leave it out"
+            f"{argument('threads', threads)}: has no effect without a CPU; leave it out"
         )
     return tuple(known)
 
@@ -177,7 +174,7 @@ def placed_on_each(
     options: RunOptions,
     progress: Progress | None,
 ) -> list[Analysis]:
-    """A pass, captured for a device, under the ceilings of each machine."""
+    """Return a pass, captured per device, placed on each machine."""
     alone = len(machines) == 1
     return [
         placed_on(passed(each.device), each, options, progress, alone=alone) for each in machines
@@ -193,9 +190,9 @@ def placed_on(
     predict: bool = True,
     alone: bool = True,
 ) -> Analysis:
-    """The pass under the ceilings of a machine; beside others, threads are those of CPUs."""
+    """Return the pass placed on a machine; with several, threads are those of CPUs."""
     profile, hardware_notes = machine.found or host_hardware(progress)
-    # What was learned is of passes whose caches the pass before had filled.
+    # Calibration data are of passes with warm caches.
     asks_learned = predict and not options.cold
     predictor = None
     if asks_learned:
@@ -214,7 +211,7 @@ def placed_on(
 def with_findings(
     analysis: Analysis, hardware: Hardware | None, *, no_cache: bool = False
 ) -> Analysis:
-    """The analysis with what the rules find in its operators; `hardware` as it was asked for."""
+    """Return the analysis with findings; `hardware` as given by the user."""
     predictor = None
     if analysis.prediction is not None:
         run = analysis.run
@@ -230,20 +227,18 @@ def analyze_compiled(
     progress: Progress | None = None,
     **run: Unpack[PlacedKeywords],
 ) -> Compilation:
-    """The kernels that Inductor generates for a model, beside the operators that eager torch calls.
+    """Return the kernels that Inductor generates for a model, next to its eager operators.
 
-    Dynamo, Inductor's scheduler and its code generator run as `torch.compile(model)` runs them; the
-    generated C++ is not built, and no weights are needed where fake tensors do. Bytes, launches and
-    buffers are Inductor's own. Where they cannot be had, ``compiled.why_not`` says why.
+    Dynamo, Inductor's scheduler and its code generator run as in `torch.compile(model)`; the
+    generated C++ is not built. Bytes, launches and buffers are Inductor's. If they are unavailable,
+    ``compiled.why_not`` has the reason.
 
     Args:
         model, inputs, progress: as for `analyze`.
 
-    Raises:
-        ModelError: the model is unknown, cannot be built, rejects its inputs, or is compiled
-            already.
-        InputError: inputs, data type or batch are wrong.
-        HardwareError: unknown hardware, or it does not have so many threads.
+    Raises: ModelError: the model is unknown, cannot be built, rejects its inputs, or is already
+        compiled. InputError: wrong inputs, data type or batch. HardwareError: unknown hardware, or
+        too many threads.
     """
     options = RunOptions.of(inputs, **run)
     (known,) = known_machines([options.hardware], options.threads)
@@ -277,10 +272,9 @@ def assemble(
     timed: Timed | None = None,
     learned: Predictor | None = None,
 ) -> Analysis:
-    """The analysis of a pass under one machine's roof; `notes` come first in its warnings.
+    """Return the analysis of a pass under a roofline; `notes` come first in its warnings.
 
-    `predictor` is what was learned on that machine, or is predicted already; what was `learned`
-    has earlier runs.
+    `predictor` predicts for that machine, or is a prediction; `learned` has its earlier runs.
     """
     capture, reuse = passed.capture, passed.reuse
     placements = place(capture.records, reuse, roof, cache="cold" if cold else "steady")
@@ -292,7 +286,7 @@ def assemble(
     known = predicted.operators or (None,) * len(placements)
     clock_notes: tuple[str, ...] = ()
     if timed and timed.run.clock_hz:
-        # Predictions are learned under the ceilings as measured; minimum times hold at this clock.
+        # Predictions use the ceilings as measured, minimum times the clock of this run.
         clock_notes = _clock_notes(roof.profile, timed.run.clock_hz)
         roof = Roof(roof.profile.at_clock(timed.run.clock_hz), roof.threads)
         placements = place(capture.records, reuse, roof, cache="cold" if cold else "steady")
@@ -365,7 +359,7 @@ def assemble(
 
 
 _CLOCK_MATTERS = 1.02
-"""How much faster cores must run than when the ceilings were measured for a warning."""
+"""Clock ratio, over that of the ceilings, above which a warning is given."""
 
 
 def _clock_notes(profile: HardwareProfile, clock_hz: float) -> tuple[str, ...]:
@@ -379,7 +373,7 @@ def _clock_notes(profile: HardwareProfile, clock_hz: float) -> tuple[str, ...]:
 
 
 def memory_peak(capture: Capture, reuse: Residency) -> MemoryPeak:
-    """What is in memory when a capture fills it most."""
+    """Return the memory peak of a capture."""
     return MemoryPeak(
         operator=reuse.peak_index,
         parameter_bytes=capture.parameter_size_bytes,
@@ -392,10 +386,10 @@ def memory_peak(capture: Capture, reuse: Residency) -> MemoryPeak:
 
 
 def _sums_of_times(rows: Sequence[OperatorRow], run: RunPrediction | None) -> dict[str, Any]:
-    """What the predicted and measured times of the operators add up to."""
+    """Return the sums of predicted and measured times of the operators."""
     at_work = working(rows)
     predicted_s = sum_known([row.predicted_s for row in at_work]) if at_work else None
-    # The interval of the whole, for the part of it that operators are.
+    # Interval of the pass, scaled to the operators.
     share = predicted_s / run.predicted_s if run and predicted_s and run.predicted_s else None
     return {
         "predicted_s": predicted_s,

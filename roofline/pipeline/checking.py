@@ -119,6 +119,8 @@ def _baseline(
     against: str | Path | None, conditions: Sequence[Condition], *, update: bool
 ) -> Cost | None:
     """What there is to compare with; all that can be wrong with it is found before any work."""
+    if against is not None and not isinstance(against, (str, Path)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"against={against!r}: must be the path of a .json file")
     if against is None:
         if update:
             raise InputError(

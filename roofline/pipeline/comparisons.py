@@ -72,6 +72,8 @@ def reference_among(
 ) -> int:
     """The number of the variant that is meant: by number, its name, or (the first) its model's."""
     names = [each.named(models[each.model]) for each in variants]
+    if not isinstance(reference, (str, int)) or isinstance(reference, bool):
+        raise InputError(f"reference={reference!r}: must be the name or the number of a model")
     if not isinstance(reference, str):
         if not 0 <= reference < len(names):
             raise InputError(f"reference {reference}: there are models 0 to {len(names) - 1}")

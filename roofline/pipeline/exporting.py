@@ -152,7 +152,15 @@ def _content(subject: _Model, suffix: str, opset: int | None) -> tuple[bytes, in
             options: Any = {"opset_version": opset, "verbose": False, "external_data": False}
             made: Any = torch.onnx.export(program, dynamo=True, **options)
             versions = {each.domain: each.version for each in made.model_proto.opset_import}
-            return made.model_proto.SerializeToString(), versions.get("", 0)
+            version = versions.get("", 0)
+            if opset is not None and version != opset:
+                raise InputError(
+                    f"{argument('opset', opset)}: torch's exporter writes {version} instead; use"
+                    f" {argument('opset', version)}"
+                )
+            return made.model_proto.SerializeToString(), version
+    except InputError:
+        raise
     # Whatever the model's code does that torch cannot follow.
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and what.startswith("torch.onnx"):
@@ -279,6 +287,10 @@ def checked_paths(
     files: str | Path | Sequence[str | Path], *, opset: int | None, overwrite: bool
 ) -> tuple[Path, ...]:
     """The files to write, all checked before any work is done."""
+    if not isinstance(files, (str, Path, Sequence)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(
+            f"files={files!r}: must be a path such as 'model.onnx', or a list of paths"
+        )
     several = [files] if isinstance(files, (str, Path)) else list(files)
     paths = tuple(map(Path, several))
     if not paths:

@@ -191,7 +191,7 @@ def given_memory(memory: object) -> Memory | None:
     if memory is None:
         return None
     if isinstance(memory, str):
-        return Memory(size_bytes=parse_bytes(memory), source=argument("memory"))
+        return Memory(size_bytes=parse_bytes("memory", memory), source=argument("memory"))
     if type(memory) is not int or memory < 1:
         raise InputError(f"{argument('memory', memory)}: must be a size such as 80GiB")
     return Memory(size_bytes=memory, source=argument("memory"))
@@ -249,6 +249,8 @@ def analyze_language(
         InputError: invalid option or configuration.
         HardwareError: unknown hardware, or too many threads.
     """
+    if not isinstance(model, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"model: must be a name such as 'hf:llama', got {type(model).__name__}")
     options = RunOptions.of(**run)
     stages = STAGES
     if stage is not None:

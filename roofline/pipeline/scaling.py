@@ -65,7 +65,7 @@ def settings_of(
         )
     if type(sharded) is not bool:
         raise InputError(f"sharded: expected True or False, got {sharded!r}")
-    byte = parse_bytes(bucket) if isinstance(bucket, str) else bucket
+    byte = parse_bytes("bucket", bucket) if isinstance(bucket, str) else bucket
     if byte is not None and (type(byte) is not int or byte < 1):
         raise InputError(f"{argument('bucket', bucket)}: must be a size such as 25MiB")
     return Settings(
@@ -88,10 +88,13 @@ def link_from_options(
                 f" {argument('link_bandwidth')}"
             )
         return None
-    rate: Any = parse_bytes_per_s(bandwidth) if isinstance(bandwidth, str) else bandwidth
+    rate: Any = (
+        parse_bytes_per_s("link_bandwidth", bandwidth) if isinstance(bandwidth, str) else bandwidth
+    )
     wait: Any = 0.0 if latency is None else latency
     if isinstance(latency, str):
-        wait = 0.0 if _NO_TIME.fullmatch(latency.strip()) else parse_duration(latency)
+        is_zero = _NO_TIME.fullmatch(latency.strip())
+        wait = 0.0 if is_zero else parse_duration("link_latency", latency)
     try:
         if isinstance(rate, bool) or isinstance(wait, bool):
             raise TypeError

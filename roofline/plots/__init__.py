@@ -1,1 +1,1 @@
-"""Pictures: matplotlib functions that take axes, and the plain data they draw."""
+"""Plots: matplotlib functions that take axes, and the plain data they draw."""

@@ -1,4 +1,4 @@
-"""Figures: made, titled, and written as PNG or SVG."""
+"""Figures: creation, titles, PNG and SVG files."""
 
 # matplotlib's stubs leave the types of **kwargs open, which strict checking takes for unknown.
 # pyright: basic
@@ -28,7 +28,7 @@ _CHARACTERS_PER_INCH = 16  # Of small words: notes are wrapped by their number, 
 
 
 class _NotebookFigure(Figure):
-    """A figure that shows itself in notebooks, which they else do only for global figures."""
+    """A figure that notebooks display, as they do global figures."""
 
     def _repr_png_(self) -> bytes:
         return saved(self, "png")
@@ -69,7 +69,7 @@ def make_safe(figure: Figure) -> None:
 
 @contextmanager
 def any_script() -> Generator[None]:
-    """Warn of no missing glyphs: a model named in a script that no font has shows boxes."""
+    """Suppress warnings about missing glyphs; they are drawn as boxes."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
         yield
@@ -136,7 +136,7 @@ def foot_figure(
 
 
 def prepare_axes(axes: Axes, *, x: str = "", y: str = "", grid: bool = True) -> None:
-    """Give axes the look of all pictures, and their labels."""
+    """Set labels and the common style of axes."""
     if grid:
         axes.grid(which="major", color="#ececec", linewidth=0.7)
     axes.set_axisbelow(True)

@@ -1,4 +1,4 @@
-"""Points that move under a roofline: arrows from before to after."""
+"""Points that move in a roofline plot: arrows from before to after."""
 
 # matplotlib's stubs leave the types of **kwargs open, which strict checking takes for unknown.
 # pyright: basic
@@ -20,14 +20,14 @@ from roofline.plots.style import GREY, INK, Style
 BEFORE = "before"  # The type of all points that arrows start from
 _SAME_SPOT = 0.05  # Decades within which spots are drawn as one
 _FAR = 4.0
-"""How far below the lowest point ceilings are left out, as a factor: they would press points."""
+"""Factor below the lowest point under which ceilings are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A point that goes from one spot to another; one that stays has both the same.
+    """A point that moves between two spots; both are equal if it stays.
 
-    ``look`` names the style of its end, the shares are of the time before and after.
+    ``look`` is the style of its end, shares are of the time before and after.
     """
 
     name: str
@@ -97,7 +97,7 @@ def draw_moves(
                 linewidth=0.9,
                 edgecolor=INK,
                 facecolor="white" if look[each.look].hollow else INK,
-                # Below the marks, which hide it where they touch.
+                # Drawn below the markers.
                 zorder=3.5,
             )
         )

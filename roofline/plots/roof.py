@@ -1,4 +1,4 @@
-"""What a roofline picture shows, as plain data: ceilings, memory levels, operators."""
+"""Data of roofline plots: ceilings, memory levels, operators."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ _WHOLE_PT = 38.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
-    """A compute ceiling: level at ``flop_per_s`` from ``start_flop_per_byte`` to the right edge.
+    """A compute ceiling: ``flop_per_s`` from ``start_flop_per_byte`` to the right edge.
 
-    It starts where the fastest memory level reaches it (None: there is none, it starts at the left
-    edge). ``main``: its data type is one that the model computes in. ``color`` is as ``#rrggbb``;
-    ``""``: that of its kind.
+    It starts at the roof of the fastest memory level (None: at the left edge). ``main``: the model
+    computes in its data type. ``color`` is ``#rrggbb``; ``""``: that of its kind.
     """
 
     label: str
@@ -32,10 +31,10 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagonal:
-    """A memory level: FLOP/s = ``bytes_per_s`` x intensity, from the left or lower edge to its cut.
+    """A memory level: FLOP/s = ``bytes_per_s`` × AI, from the edge to its cut.
 
-    ``ridge_flop_per_byte`` is where it meets the highest ceiling of the main data type,
-    ``cut_flop_per_byte`` where the highest of all; None: there is no compute ceiling.
+    ``ridge_flop_per_byte`` is its ridge point with the highest ceiling of the main data type,
+    ``cut_flop_per_byte`` with the highest of all; None: no compute ceiling.
     """
 
     label: str
@@ -48,7 +47,7 @@ class Diagonal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoofLines:
-    """All lines of a roof; ceilings highest first, diagonals nearest level first."""
+    """All lines of a roofline: ceilings highest first, memory levels nearest first."""
 
     ceilings: tuple[Ceiling, ...]
     diagonals: tuple[Diagonal, ...]
@@ -57,10 +56,10 @@ class RoofLines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """Calls of one operator that stand on the same spot.
+    """Calls of one operator at the same spot.
 
-    ``flop_per_byte`` and ``flop_per_s`` are those of the calls together, ``share`` their part
-    of the time; ``above`` says that one of them beat its bound.
+    ``flop_per_byte`` and ``flop_per_s`` are of all calls, ``share`` is their part of the time;
+    ``above``: one was measured below its minimum time.
     """
 
     name: str
@@ -75,13 +74,13 @@ class Point:
 
     @property
     def diameter_pt(self) -> float:
-        """The diameter of its mark: the area follows the share of time."""
+        """Diameter of the marker; its area is proportional to the share of time."""
         return diameter_pt(self.share)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StripPoint:
-    """Calls of one operator that have no place on the axes, and why."""
+    """Calls of one operator without a place on the axes, and the reason."""
 
     op: str
     type: str
@@ -91,10 +90,10 @@ class StripPoint:
 
     @property
     def diameter_pt(self) -> float:
-        """The diameter of its mark; the smallest where its time is unknown."""
+        """Diameter of the marker; the smallest if its time is unknown."""
         return diameter_pt(self.share or 0.0)
 
 
 def diameter_pt(share: float) -> float:
-    """The diameter in points of the mark of something that takes `share` of the time."""
+    """Return the diameter of a marker with that `share` of the time, in points."""
     return max(_SMALLEST_PT, _WHOLE_PT * math.sqrt(share))

@@ -1,4 +1,4 @@
-"""The roofline: ceilings, memory levels, ridge points and operators on logarithmic axes."""
+"""Roofline plot: ceilings, memory levels, ridge points and operators on log axes."""
 
 # matplotlib's stubs leave the types of **kwargs open, which strict checking takes for unknown.
 # pyright: basic
@@ -51,11 +51,11 @@ _LEGEND = {
     "theoretical": "theoretical peak",
 }
 _AREA = {"D": 0.55, "d": 0.8, "*": 1.5, "P": 0.95, "X": 0.95, "^": 1.1, "v": 1.1, "s": 0.8}
-"""Markers of equal s differ in ink: factors on their area that make them look alike."""
+"""Area factors that make markers of equal size look equal."""
 
 _GAP = 0.036  # Between labels of ceilings, as a part of the height of the axes
 _STRIP = 0.038
-"""Height of a row of the strip of operators without FLOP, as a part of that of the axes."""
+"""Row height of the strip of operators without FLOP, as a fraction of the axes."""
 
 _STRIP_ROWS = 11
 
@@ -101,7 +101,7 @@ def draw_roofline(
 def _set_limits(
     axes: Axes, lines: RoofLines, points: Sequence[Point], spots: Sequence[Spot]
 ) -> None:
-    """Axes that hold every point, ceiling and spot, and each ridge point with room around it."""
+    """Return limits that include every point, ceiling, spot and ridge point."""
     cuts = [each.cut_flop_per_byte for each in lines.diagonals if each.cut_flop_per_byte]
     ridges = [each.ridge_flop_per_byte for each in lines.diagonals if each.ridge_flop_per_byte]
     intensities = [point.flop_per_byte for point in points]
@@ -184,7 +184,7 @@ def name_ends(axes: Axes, ends: Sequence[tuple[float, str, str]], *, low: float 
 
 
 def _height(axes: Axes, value: float) -> float:
-    """Where a value stands, as a part of the height of the axes."""
+    """Return the height of a value, as a fraction of the axes."""
     low, high = axes.get_ylim()
     return math.log(value / low) / math.log(high / low)
 
@@ -212,7 +212,7 @@ def _draw_diagonals(axes: Axes, lines: RoofLines) -> None:
 
 
 _ALONG = 0.2
-"""Length of a label along a memory level, as a part of the width of the axes; an estimate."""
+"""Return the estimated length of a memory label, as a fraction of the axes."""
 
 
 def _label_diagonals(axes: Axes, diagonals: Sequence[Diagonal], points: Sequence[Point]) -> None:
@@ -378,9 +378,9 @@ def name_points(
     paths: Iterable[tuple[Spot, Spot]] = (),
     texts: Sequence[tuple[float, float, str]] = (),
 ) -> int:
-    """Name the first points where there is room; return how many.
+    """Label the first points that have room; return their number.
 
-    `paths` are ends of other lines that names avoid, `texts` what is to be named before points.
+    `paths` are ends of other lines that labels avoid, `texts` are placed before points.
     """
     named = points[: max(0, labels)]
     if not named and not texts:

@@ -1,8 +1,7 @@
-"""Colours and markers of operator types: told apart by the colour-blind and in grey print.
+"""Colors and markers of operator types, readable with color blindness and in print.
 
-The colours are those of M. Okabe and K. Ito, "Color Universal Design", 2002, without its yellow,
-which is too light for small marks on white, and one dark red of P. Tol, "Colour schemes", 2021,
-which stays apart from them for all kinds of colour-blindness.
+The colors are those of M. Okabe and K. Ito, "Color Universal Design", 2002, without its yellow,
+which is too light for small marks on white, and a dark red of P. Tol, "Colour schemes", 2021.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ SOFT = "#8c8c8c"
 GREY_TEXT = "#6e6e6e"
 ALARM = "#c00000"
 FONT = ["DejaVu Sans", "sans-serif"]
-"""The first comes with matplotlib; the second is for readers of the SVG who do not have it."""
+"""Font families: the first comes with matplotlib, the second is for readers of SVG files."""
 
 SMALL_PT = 7.5  # The size of the words inside and next to axes
 BLUE, ORANGE, GREEN, VERMILION = "#0072b2", "#e69f00", "#009e73", "#d55e00"
@@ -27,7 +26,7 @@ LIBRARY, THEORETICAL = "#6a3d9a", "#9c3d00"
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """A colour as ``#rrggbb`` and a marker in matplotlib's letters, as an outline if `hollow`."""
+    """Color ``#rrggbb`` and matplotlib marker, an outline if `hollow`."""
 
     colour: str
     marker: str
@@ -36,7 +35,7 @@ class Style:
 
 @dataclass(frozen=True, slots=True)
 class RoofStyle:
-    """A machine's colour as ``#rrggbb``, and its line's strokes and gaps; none: it is solid."""
+    """Color ``#rrggbb`` of a machine, and strokes and gaps of its line; none: solid."""
 
     colour: str
     strokes: tuple[float, ...] = ()
@@ -47,7 +46,7 @@ _STROKES = ((), (5.0, 2.0), (1.2, 1.6))
 
 
 def roof_styles(count: int) -> tuple[RoofStyle, ...]:
-    """A look for each of `count` machines, no two alike while colours and strokes last."""
+    """Return styles of `count` machines, distinct while colors and strokes last."""
     return tuple(
         RoofStyle(_ROOFS[i % len(_ROOFS)], _STROKES[i // len(_ROOFS) % len(_STROKES)])
         for i in range(count)
@@ -70,14 +69,14 @@ _USUAL = {
     "recurrent": Style(GREEN, "d"),
     "unknown": Style(BLACK, "x"),
 }
-"""Types that keep their look from picture to picture."""
+"""Types with the same style in all plots."""
 
 _SPARE_MARKERS = ("p", ">", "8", "H", "d", "D", "^", "s", "o")
 _SPARE_COLOURS = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BLACK)
 
 
 def styles(types: Iterable[str]) -> dict[str, Style]:
-    """A look for each of `types`, no two alike while the 63 spare ones last."""
+    """Return styles of `types`, distinct while the 63 spare ones last."""
     spares = cycle(Style(colour, marker) for marker in _SPARE_MARKERS for colour in _SPARE_COLOURS)
     chosen: dict[str, Style] = {}
     for each in types:
@@ -90,4 +89,4 @@ def styles(types: Iterable[str]) -> dict[str, Style]:
 
 
 SERIES = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BLACK, GREY, DARK_RED)
-"""The colors of the interactive page by their number; its style sheet has lighter ones as well."""
+"""Colors of the interactive page; its style sheet adds lighter ones."""

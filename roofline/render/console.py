@@ -1,4 +1,4 @@
-"""Reports on a console: tables on a terminal, plain aligned text in a pipe."""
+"""Reports on a console: tables on a terminal, aligned plain text in a pipe."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _GAP = "  "
 
 
 def print_report(report: Report, console: Console) -> None:
-    """Prints any report: laid out for people on a terminal, aligned for programs in a pipe."""
+    """Print a report: tables on a terminal, aligned plain text in a pipe."""
     if not console.is_terminal:
-        # Soft wrap leaves lines whole: a pipe has no width.
+        # A pipe has no width: do not wrap.
         console.print(Text(plain_text(report)), end="", soft_wrap=True)
         return
     console.print(Text(report.headline, style="bold"))
@@ -36,7 +36,7 @@ def print_report(report: Report, console: Console) -> None:
             case Choice():
                 _print_grid(grid_that_fits(block, console.width), console)
             case Code():
-                # Soft wrap leaves lines whole: they are to be copied.
+                # Code is copied: do not wrap.
                 console.print(Text(block.text), soft_wrap=True)
             case Notes():
                 style = "bold yellow" if block.urgent else "bold" if block.lines else ""
@@ -76,14 +76,14 @@ def _print_grid(grid: Grid, console: Console) -> None:
 
 
 def _cut(text: str, width: int, column: Column) -> str:
-    """`text` in at most `width` characters, if cells of `column` may be cut."""
+    """Return `text` in at most `width` characters, if the column may be cut."""
     if len(text) <= width or not column.least:
         return text
     return f"…{text[1 - width :]}" if column.cut == "start" else f"{text[: width - 1]}…"
 
 
 def grid_that_fits(choice: Choice, width: int) -> Grid:
-    """The fullest layout that `width` characters hold, some columns sacrificed; else the last."""
+    """Return the fullest layout that fits `width` characters, else the last."""
     for grid in choice.grids:
         if _together(columns_that_fit(grid, width)) <= width:
             return grid
@@ -91,7 +91,7 @@ def grid_that_fits(choice: Choice, width: int) -> Grid:
 
 
 def columns_that_fit(grid: Grid, width: int) -> dict[int, int]:
-    """The columns, by number, that fit `width` characters, and how many each of them gets."""
+    """Return the columns that fit `width` characters, by number, with their widths."""
     widths = widths_of(_all_rows(grid))
     least = [
         min(wanted, max(column.least, len(column.heading))) if column.least else wanted
@@ -105,7 +105,7 @@ def columns_that_fit(grid: Grid, width: int) -> dict[int, int]:
         del kept[max(candidates, key=lambda i: grid.columns[i].sacrifice)]
     cut = sorted((i for i in kept if kept[i] < widths[i]), key=lambda i: widths[i] - kept[i])
     for number, i in enumerate(cut):
-        # What is left over goes to all that were cut, those that need little first.
+        # Spare width goes to cut columns, smallest need first.
         spare = max(0, width - _together(kept)) // (len(cut) - number)
         kept[i] += min(spare, widths[i] - kept[i])
     return kept
@@ -116,12 +116,12 @@ def _all_rows(grid: Grid) -> list[tuple[str, ...]]:
 
 
 def _together(widths: Mapping[int, int]) -> int:
-    """The characters that columns take side by side."""
+    """Return the width of columns with their gaps."""
     return sum(width + len(_GAP) for width in widths.values()) - len(_GAP)
 
 
 def plain_text(report: Report) -> str:
-    """The report without escape codes, wrapping or cut words; ends with a line end."""
+    """Return the report as plain text without wrapping; ends with a newline."""
     parts = [report.headline, *("\n".join(_block(block)) for block in map(fullest, report.blocks))]
     return "\n\n".join(parts) + "\n"
 
@@ -151,5 +151,5 @@ def _block(block: KeyValueBlock | Grid | Notes | Code) -> Iterable[str]:
 
 
 def widths_of(rows: Sequence[Sequence[str]]) -> list[int]:
-    """The characters that each column needs."""
+    """Return the width of each column."""
     return [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -1,4 +1,4 @@
-"""The interactive page as text: template, style, script and data, with nothing left to fetch."""
+"""Interactive HTML page: template, style, script and data in one file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCRIPTS = (
     *("picture", "axes", "lines", "gestures", "hover", "legend", "breakdown", "tree", "columns"),
     *("filters", "table", "controls", "page"),
 )
-"""The parts of the page's script in the order in which they stand; later ones use earlier ones."""
+"""Parts of the script, in order of dependence."""
 
 
 def interactive_html(
@@ -29,11 +29,11 @@ def interactive_html(
     live: Grid | None = None,
     machines: Sequence[tuple[str, Report, Grid]] = (),
 ) -> str:
-    """Return the interactive report as one HTML document that loads nothing.
+    """Return the interactive report as one self-contained HTML document.
 
-    The first facts of `report` and all its notes stand above the picture, the rest below it. `live`
-    is the table that the page has itself, there only where scripts are off; of several `machines`,
-    what `report` does not say of all.
+    The first facts of `report` and its notes are above the plot, the rest below it. `live` is the
+    table that the page builds itself, shown only without scripts. For several `machines`, facts
+    that are not common to all follow by machine.
     """
     opening: list[tuple[str, Block]] = []
     rest: list[tuple[str, Block]] = []
@@ -51,7 +51,7 @@ def interactive_html(
 
     parts = "\n".join(_file(f"script/{name}.js") for name in SCRIPTS)
     script, style = f'(() => {{\n"use strict";\n{parts}}})();\n', _style(colors)
-    # This script and this style run, and nothing is loaded.
+    # Only this script and this style; nothing is loaded.
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}';"
         " base-uri 'none'; form-action 'none'"
@@ -80,7 +80,7 @@ def interactive_html(
 
 
 def embedded(data: Any) -> str:
-    """`data` as JSON that can stand in a script element: nothing in it can end that element."""
+    """Return `data` as JSON that is safe in a script element."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")
 

@@ -1,4 +1,4 @@
-"""The report as GitHub-flavoured Markdown."""
+"""Reports as GitHub-flavored Markdown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~$#]|(?<!\w)@(?=\w))")
 
 
 def report_markdown(report: Report) -> str:
-    """Any report as Markdown: headline, then lists, tables and notes."""
+    """Return a report as Markdown: headline, then lists, tables and notes."""
     lines = [f"# {escaped(report.headline)}"]
     for block in map(fullest, report.blocks):
         lines.append("")
@@ -30,18 +30,18 @@ def report_markdown(report: Report) -> str:
 
 
 def escaped(text: str) -> str:
-    """`text` so that Markdown shows it as it is, in tables too; ``<`` and ``&`` as entities."""
+    """Return `text` escaped for Markdown, in tables too; ``<`` and ``&`` as entities."""
     plain = text.replace("&", "&amp;")
     return _SPECIAL.sub(lambda found: _ENTITY.get(found[1], "\\" + found[1]), plain)
 
 
 def _indented(cell: str) -> str:
-    """A cell whose leading spaces, which say how deep it stands, are kept."""
+    """Return a cell with its indentation kept."""
     words = cell.lstrip(" ")
     return "&nbsp;" * (len(cell) - len(words)) + escaped(words)
 
 
-# In a pull request, @56x56 would call for the person of that name.
+# In a pull request, @56x56 would mention a user.
 _ENTITY = {"<": "&lt;", ">": "&gt;", "@": "@<!-- -->"}
 
 

@@ -1,4 +1,4 @@
-"""The report as HTML that stands in a notebook or a page, light or dark, without other files."""
+"""Reports as self-contained HTML for notebooks and pages, light or dark."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ body { font-family: "DejaVu Sans", system-ui, sans-serif; margin: 1.5em; }
 
 
 def report_html(report: Report) -> str:
-    """Any report as one HTML element with its own style; everything is escaped."""
+    """Return a report as one HTML element with its style; everything is escaped."""
     return template(_TEMPLATE).render(report=report, blocks=sections(report.blocks))
 
 

@@ -383,7 +383,7 @@ date = "2026-01-01"
         ("threads = 2\n[[", "threads = 1\n[[", "the machine has 1"),
         ("[[memory]]", "[[memory", "not valid TOML"),
         ("= 1e10", f"= {'9' * 400}", "expected a number below 2^256"),
-        ("= 1e10", f"= {'9' * 5000}", "a number of too many digits"),
+        ("= 1e10", f"= {'9' * 5000}", "a number with too many digits"),
         ("= 1e10", f"= 0x{'f' * 5000}", "expected a number below 2^256"),
         ("threads = 2", f"threads = {'9' * 400}", "expected a number below 2^256"),
         ('name = "mine"', '"na\\nme" = "mine"', "unknown key 'na\\nme'"),

@@ -16,7 +16,7 @@ from roofline.errors import FileFormatError
     ("text", "message"),
     [
         ("[" * 100_000, "nested too deeply"),
-        ('{"a": ' + "1" * 5000 + "}", "a number of too many digits"),
+        ('{"a": ' + "1" * 5000 + "}", "a number with too many digits"),
         ('{"a": }', "not valid JSON at line 1, column 7"),
     ],
     ids=["deep", "digits", "damaged"],
@@ -33,7 +33,7 @@ def test_json_that_no_reader_takes(text: str, message: str, tmp_path: Path) -> N
     ("text", "message"),
     [
         ("a = " + "[" * 5000, "nested too deeply"),
-        ("a = " + "1" * 5000, "a number of too many digits"),
+        ("a = " + "1" * 5000, "a number with too many digits"),
         ("a = ", "not valid TOML"),
     ],
     ids=["deep", "digits", "damaged"],
@@ -78,14 +78,14 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
         ("{}".encode("utf-16-le"), "not valid JSON at line 1, column 2"),
         ("{}".encode("utf-32-be"), "not valid JSON at line 1, column 1"),
         ('{"\u00e9": 1}'.encode("latin-1"), r"is not a text file \(UTF-8\)"),
-        (b'{"a": 1, "a": 1}', "key 'a' stands twice; mend it"),
-        (b'[{"b": {"a\\nb": 1, "a\\nb": 1}}]', r"key 'a\\nb' stands twice; mend it"),
+        (b'{"a": 1, "a": 1}', "key 'a' is given twice; mend it"),
+        (b'[{"b": {"a\\nb": 1, "a\\nb": 1}}]', r"key 'a\\nb' is given twice; mend it"),
         (b'{"' + b"a" * 10**7, "not valid JSON at line 1, column 2"),
         (b"\0" * 10**7, "not valid JSON at line 1, column 1"),
         (b"{" * 10**7, "not valid JSON at line 1, column 2"),
         (b"[" * 10**7, "nested too deeply; mend it"),
         (b'[1,"' + b"\xff" * 10**7, "is not a text file"),
-        (b"1" * 10**7, "holds a number of too many digits"),
+        (b"1" * 10**7, "contains a number with too many digits"),
     ],
     ids=lambda value: str(value)[:12],
 )
@@ -145,7 +145,7 @@ def test_a_file_too_large_to_be_ours_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.touch()
     os.truncate(path, 10**13)
-    with pytest.raises(FileFormatError, match="is no roofline file: it has 10000000000000 bytes"):
+    with pytest.raises(FileFormatError, match="is too large for a roofline file: 10000000000000 bytes"):
         files.read_json(path, fix="mend it")
 
 

@@ -204,7 +204,7 @@ def test_without_ceilings_there_are_no_rates(monkeypatch: pytest.MonkeyPatch) ->
         ({"weight_bits": ["w16a16"]}, "weights must have fewer bits"),
         ({"sweep_batch": [0]}, "sweep_batch=0: must be"),
         ({"sweep_batch": "1,2"}, "must be a list"),
-        ({"memory": "lots"}, "size 'lots' is not of the form"),
+        ({"memory": "lots"}, "memory='lots': must be a size"),
         ({"memory": 0}, "memory=0: must be a size"),
     ],
 )

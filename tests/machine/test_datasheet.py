@@ -212,5 +212,5 @@ def test_what_is_no_unit(text: str, expected: str) -> None:
     ["", "L1", "L1=", "L1=32", "L1=32KB", "L1=32KiB/thread", "L1=32KiB:0", "L1=0KiB", "=1KiB"],
 )
 def test_what_is_no_cache(text: str) -> None:
-    with pytest.raises(InputError, match=r"invalid cache|is not of the form"):
+    with pytest.raises(InputError, match=r"invalid cache|is not of the form|must be a size"):
         parse_cache(text)

@@ -89,7 +89,7 @@ def test_what_is_wrong_with_a_text(text: str, message: str) -> None:
         (None, "no such file"),
         ("{", "not valid JSON"),
         ("[1]", "holds no table of settings"),
-        ('{"hidden_size": 64, "hidden_size": 32}', "key 'hidden_size' stands twice"),
+        ('{"hidden_size": 64, "hidden_size": 32}', "key 'hidden_size' is given twice"),
         ("[" * 100_000, "nested too deeply"),
     ],
 )

@@ -161,6 +161,10 @@ def grid_of(axes: str | Mapping[str, object]) -> Grid:
         InputError: points at the error in the text.
     """
     if not isinstance(axes, str):
+        if not isinstance(axes, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(
+                f"axes={axes!r:.60}: must be a text, or a mapping such as {{'channels': [16, 32]}}"
+            )
         found = tuple(_given(str(name), values) for name, values in axes.items())
         if not found:
             raise InputError("axes: empty; write {'channels': [16, 32, 64]}")

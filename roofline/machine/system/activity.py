@@ -110,7 +110,7 @@ def disturbances(before: Activity, after: Activity, *, elapsed_s: float, cpus: i
         waiting = f" ({waited_s:.2f} s waiting)" if waited_s > 0 else ""
         found.append(
             f"quota: the container's CPU quota throttled {throttled} scheduler periods{waiting};"
-            " raise it or use fewer --threads"
+            f" raise it or use fewer {argument('threads')}"
         )
     taken = competition(before, after, elapsed_s=elapsed_s)
     if taken is not None and taken > _NOTABLE_COMPETITION:

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 
-from roofline.errors import ModelError, RooflineError, error_text
+from roofline.errors import ModelError, RooflineError, argument, error_text
 
 FAKE_TENSOR_ERRORS = (
     DataDependentOutputException,
@@ -97,7 +97,7 @@ def model_error(error: BaseException, name: str, paths: Mapping[int, str]) -> Mo
             where = f"{paths[id(running)] or 'the model itself'} ({type(running).__name__})"
         trace = trace.tb_next
     said = error_text(error)
-    fix = "check --input and --dtype against what the model takes"
+    fix = f"check {argument('inputs')} and {argument('dtype')} against what the model takes"
     match error:
         case DataDependentOutputException() | DynamicOutputShapeException():
             said = f"what {error.func} gives depends on the values in a tensor"
@@ -114,17 +114,19 @@ def model_error(error: BaseException, name: str, paths: Mapping[int, str]) -> Mo
         case _ if said.startswith("Could not run '"):
             # What follows lists all backends, of which some are of nested tensors.
             said = f"torch has no kernel for {said.split(chr(39))[1]} on this device"
-            fix = "take --device cpu, or write that step with other operators"
+            fix = f"use {argument('device', 'cpu')}, or write that step with other operators"
         case _ if "NestedTensor" in said:
             said, fix = "nested tensors cannot be counted", "give padded tensors"
         case _ if "no autograd formula was registered" in said:
             said = said.partition(" Please")[0].rstrip(".")
             fix = "give it one with torch.library.register_autograd"
         case _ if "more than 1 value per channel" in said:
-            fix = "a batch norm cannot be trained on one value a channel: --batch 2"
+            fix = (
+                f"a batch norm needs several values per channel in training: {argument('batch', 2)}"
+            )
         case _ if any(each in said for each in _NO_CUDA):
             said = "it asks for a GPU, and torch has none here"
-            fix = "take --device cpu, or leave CUDA calls out of the model"
+            fix = f"use {argument('device', 'cpu')}, or leave CUDA calls out of the model"
         case RuntimeError() | ValueError():
             pass
         case _:

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from roofline.core.dtypes import dtype
 from roofline.core.text import printable
 from roofline.core.units import format_bytes
-from roofline.errors import FileFormatError, ModelError, error_text
+from roofline.errors import FileFormatError, ModelError, argument, error_text
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.building import Source
 from roofline.workload.models.files.onnx_graph import Graph, Node, domain_of, read_graph
@@ -316,7 +316,7 @@ def _inputs(name: str, graph: Graph) -> tuple[tuple[InputRequest, ...], tuple[st
         return tuple(requests), ()
     told = ", ".join(printable(each)[:40] for each in open_sizes)
     return tuple(requests), (
-        f"{name} leaves sizes open ({told}), which were taken as 1; --input gives others",
+        f"{name} leaves sizes open ({told}), which were taken as 1; {argument('inputs')} gives others",
     )
 
 
