@@ -37,7 +37,7 @@ _MEASURED = 1  # The number of the process, and of its thread, that shows what w
 _TITLES = {
     "measured": "measured: medians end to end",
     "predicted": "predicted, end to end",
-    "bound": "bounds, end to end",
+    "bound": "minimum times, end to end",
 }
 _RATE_FLOP, _RATE_BYTE = "compute achieved", "traffic achieved"
 _DONE_FLOP, _DONE_BYTE = "compute done", "traffic done"
@@ -46,15 +46,15 @@ CLASSES = "class"
 _NAMED = 20
 
 _WHAT = (
-    "Not one recorded run: the medians of every operator over several passes, laid end to end in"
-    " the order of the calls. When in a pass an operator began, and the gaps between operators, are"
-    " not known. Calls of one module that follow each other are one slice."
+    "Not a recorded pass: medians of operators over several passes, laid end to end in call order."
+    " Start times and gaps between operators are unknown. Consecutive calls of a module are one"
+    " slice."
 )
 
 _SHOWN_AT_THE_END = (
-    "end to end less the operators; shown as one slice at the end, though it lies between them"
+    "pass time minus operators; shown as one slice at the end, although it lies between them"
 )
-_NOT_SHOWN = "timing each operator cost more than what runs between them, so that is not shown"
+_NOT_SHOWN = "hidden: timing overhead per operator exceeds the time between operators"
 
 
 def trace_json(analysis: Analysis) -> str:
@@ -70,7 +70,7 @@ def trace_json(analysis: Analysis) -> str:
 def trace_of(analysis: Analysis) -> dict[str, Any]:
     """Return the trace as plain data; times in µs, as the format wants them."""
     if kind_of_time(analysis) != "measured":
-        raise InputError(f"{printable(analysis.model)} was not measured; {NOT_MEASURED}")
+        raise InputError(f"{printable(analysis.model)}: not measured; {NOT_MEASURED}")
     at_work = working(analysis.operators)
     shown = {
         "measured": _steps(analysis.operators, "measured"),
@@ -98,7 +98,7 @@ def trace_of(analysis: Analysis) -> dict[str, Any]:
         if (peak := analysis.peak) is not None and step.row.index == peak.operator:
             args = {"peak_memory_bytes": peak.byte, **{each: getattr(peak, each) for each in _HELD}}
             more = {"s": "p", "cat": "memory", "args": args}
-            events.append(_event("i", "memory is fullest", _MEASURED, step.start_ns, **more))
+            events.append(_event("i", "memory peak", _MEASURED, step.start_ns, **more))
     # The sort is stable: simultaneous events keep their nesting.
     events.sort(key=lambda each: each.get("ts", -1.0))
     return {
@@ -175,7 +175,7 @@ def _slices(
         end(step.end_ns, len(opened) - 1)
     end(whole_ns, 1)
     if overhead_s > 0:
-        between = {"framework_overhead_s": overhead_s, "where": "not known; shown at the end"}
+        between = {"framework_overhead_s": overhead_s, "where": "unknown; shown at the end"}
         begin("", _BETWEEN, "overhead", whole_ns, between)
         whole_ns += round(overhead_s * 1e9)
     end(whole_ns, 0)
@@ -266,7 +266,7 @@ def _other_data(analysis: Analysis, timelines: Mapping[str, int]) -> dict[str, A
         "operators": dict(timelines),
         **minimum_times_of(analysis.totals),
         "not_timed": sum(row.measured_s is None for row in analysis.operators) or None,
-        "memory": "known where it is fullest only; other moments are left out",
+        "memory": "known at its peak only",
     }
     if profile.host is not None:
         known["cpu"] = printable(profile.host.cpu_model)
@@ -276,8 +276,7 @@ def _other_data(analysis: Analysis, timelines: Mapping[str, int]) -> dict[str, A
         known["unknown_flop"] = {
             "operators": len(unknown),
             "names": list(dict.fromkeys(printable(row.op) for row in unknown))[:_NAMED],
-            "note": "the counter 'compute achieved' keeps its last value while they run, and"
-            " 'compute done' lacks theirs: how many they are is not known",
+            "note": "FLOP unknown: 'compute achieved' keeps its value, 'compute done' lacks theirs",
         }
     if run is not None:
         known["measurement"] = {
@@ -294,6 +293,6 @@ def _other_data(analysis: Analysis, timelines: Mapping[str, int]) -> dict[str, A
             "overhead": _SHOWN_AT_THE_END if run.overhead_s > 0 else _NOT_SHOWN,
         }
     else:
-        known["overhead"] = "not known: the pass was not timed as a whole"
+        known["overhead"] = "unknown: the pass was not timed as a whole"
     known["warnings"] = [printable(each) for each in (*above_roof(analysis), *analysis.warnings)]
     return {name: value for name, value in known.items() if value not in (None, [], {})}

@@ -62,10 +62,10 @@ def is_measured(analysis: Analysis) -> bool:
 def subtitle_of(analysis: Analysis) -> str:
     """Return machine, threads, state of the caches, and what points stand for."""
     profile = analysis.hardware
-    state = "steady state" if analysis.cache == "steady" else "cold caches"
+    state = "warm caches" if analysis.cache == "steady" else "cold caches"
     points = "points: eager minimum times"
     if profile.knows_only_dram:
-        points = f"points: minimum times with every operand from {profile.memory[0].name}"
+        points = f"points: eager minimum times, all operands from {profile.memory[0].name}"
     if is_measured(analysis):
         points = "points: measured times"
     return machine_words(analysis, state, points)
@@ -74,8 +74,8 @@ def subtitle_of(analysis: Analysis) -> str:
 def title_of(analysis: Analysis) -> str:
     """Return model, inputs, and how long the pass takes."""
     inputs = [f"{format_shape(each.shape)} {each.dtype}" for each in analysis.inputs]
-    step = "a training step of " if analysis.run.train else ""
-    names = [f"Roofline of {step}{printable(analysis.model)}", ", ".join(inputs), _time(analysis)]
+    step = ", training step" * analysis.run.train
+    names = [f"Roofline of {printable(analysis.model)}{step}", ", ".join(inputs), _time(analysis)]
     return " · ".join(filter(None, names))
 
 
@@ -101,8 +101,8 @@ def picture_warnings(analysis: Analysis) -> list[str]:
     found = [*above, *map(printable, fit_warnings(analysis))]
     if missing:
         found.append(
-            f"{counted(missing, 'operator')} cannot be drawn: hardware"
-            f" '{printable(analysis.hardware.name)}' has no ceilings that give a time"
+            f"{counted(missing, 'operator')} not drawn: hardware"
+            f" '{printable(analysis.hardware.name)}' has no ceilings for them"
         )
     return found
 
@@ -144,9 +144,7 @@ def plot(
         return figure
     if layers or paper is not None:
         if roofs is not None:
-            raise InputError(
-                "roofs has no effect with layers, which draw the data types in use; leave it out"
-            )
+            raise InputError("roofs: has no effect with layers; leave it out")
         options: dict[str, Any] = {"layers": layers, "paper": paper}
     else:
         options = {"roofs": roofs or "in use"}

@@ -46,7 +46,7 @@ _DEVICES = ("/device:CPU:0", "/device:GPU:0")
 def check_event_file(path: Path) -> None:
     """Refuse, before any work is done, an event file that could not be made or found."""
     if "tfevents" not in path.name:
-        raise InputError(f"{path}: TensorBoard finds the suffix .tfevents in small letters only")
+        raise InputError(f"{path}: TensorBoard needs the suffix .tfevents in lower case")
     tensorboard()
 
 
@@ -225,7 +225,7 @@ def tensorboard() -> SimpleNamespace:
     # Version conflicts of protobuf and numpy raise many kinds of errors.
     except Exception as error:
         raise InputError(
-            "event files (.tfevents) take the package tensorboard: python -m pip install"
+            "event files (.tfevents) need the package tensorboard: python -m pip install"
             f" 'roofline[tensorboard]' ({error_text(error)})"
         ) from None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from operator import attrgetter
 from typing import Literal
 
@@ -150,13 +151,20 @@ def module_tree(
     depth: int | None = None,
     top: int | None = None,
     time_s: GroupTime = BOUND,
+    collapse: bool = False,
 ) -> tuple[Branch, ...]:
-    """Return modules down to `depth`, each before those in it, in the order of their first calls.
+    """Return modules down to `depth`, each before its submodules, in order of first calls.
 
-    A module's row holds its own operators and those of all modules in it; the rows that are not
-    open add up to it. One that several modules share stands where it has its first name. Operators
-    of the backward pass and the optimizer belong to the module of their forward pass. Modules
-    without operators and parameters are left out. `top`: how many in each are shown, the longest.
+    A row has the operators of a module and its submodules; rows that are not open add up to it. A
+    shared module stands at its first name. Backward and optimizer operators belong to the module of
+    their forward pass. Modules without operators and parameters are left out.
+
+    Args:
+        analysis: the analysis.
+        depth: levels of the tree; None: all.
+        top: number of submodules per module, longest first; None: all.
+        time_s: time that sorts them.
+        collapse: merge runs of equal numbered blocks.
     """
     whole, at_work = Whole.of(analysis), working(analysis.operators)
     is_predicted = any(row.predicted_s is not None for row in at_work)
@@ -206,6 +214,8 @@ def module_tree(
     def branches(node: _Node) -> Iterator[Branch]:
         yield branch(node, "whole", node.all_rows, node.parameters)
         inside, left_out = node.shown, list[_Node]()
+        if collapse:
+            inside = _collapsed(inside)
         if inside and (node.rows or node.own_parameters):
             yield branch(node, "own", node.rows, node.own_parameters)
         if top is not None and len(inside) > top:
@@ -233,6 +243,10 @@ class _Node:
     inside: dict[str, _Node] = field(default_factory=dict[str, "_Node"])
 
     @property
+    def name(self) -> str:
+        return self.path.rpartition(".")[2]
+
+    @property
     def all_rows(self) -> list[OperatorRow]:
         return [*self.rows, *(row for each in self.inside.values() for row in each.all_rows)]
 
@@ -244,6 +258,48 @@ class _Node:
     def shown(self) -> list[_Node]:
         """Submodules with operators or parameters."""
         return [each for each in self.inside.values() if each.all_rows or each.parameters]
+
+    @property
+    def structure(self) -> Hashable:
+        """Class, calls, parameters, submodules and operators; equal for equal blocks."""
+        module = (self.module.kind, self.module.calls) if self.module else None
+        inside = tuple((name, each.structure) for name, each in self.inside.items())
+        rows = tuple(
+            (row.op, row.phase, *(spec.shape for spec in (*row.inputs, *row.outputs)))
+            for row in self.rows
+        )
+        return module, self.own_parameters, inside, rows
+
+
+def _collapsed(nodes: Sequence[_Node]) -> list[_Node]:
+    """Return modules with runs of equal numbered blocks merged: ``"blocks 0–11 ×12"``."""
+    found: list[_Node] = []
+    for _, alike in groupby(nodes, key=lambda node: (node.name.isdecimal(), node.structure)):
+        run = list(alike)
+        if len(run) > 1 and run[0].name.isdecimal():
+            name = f"blocks {run[0].name}–{run[-1].name} ×{len(run)}"
+            parent = run[0].path.rpartition(".")[0]
+            run = [_merged(run, f"{parent}.{name}".lstrip("."))]
+        found += run
+    return found
+
+
+def _merged(nodes: Sequence[_Node], path: str) -> _Node:
+    first = nodes[0]
+    module = first.module and replace(
+        first.module, calls=sum(each.module.calls for each in nodes if each.module)
+    )
+    return _Node(
+        path,
+        first.depth,
+        module=module,
+        own_parameters=sum(each.own_parameters for each in nodes),
+        rows=[row for each in nodes for row in each.rows],
+        inside={
+            name: _merged([each.inside[name] for each in nodes], f"{path}.{name}")
+            for name in first.inside
+        },
+    )
 
 
 def grouping_key(row: OperatorRow) -> Hashable:

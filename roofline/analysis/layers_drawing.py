@@ -304,12 +304,9 @@ def software_note(layers: RoofLayers) -> str:
     """Return the efficiency of operators in words, with the sums that it follows from."""
     software = layers.software
     if software is None:
-        return (
-            "Software: efficiency of the operators not known, nothing was measured or predicted;"
-            " `roofline profile MODEL` measures it"
-        )
+        return "Software: efficiency of operators unknown; measure: `roofline profile MODEL`"
     is_measured = any(each.measured_per_s is not None for each in layers.all)
-    roof = "measured roof" if is_measured else "theoretical roof"
+    roof = "measured roofline" if is_measured else "theoretical roofline"
     part = software.time_s / software.whole_s
     of_all = "" if part >= 1 - 1e-9 else f", over {format_percent(part)} of the time"
     named = [
@@ -455,8 +452,8 @@ def _handles(layers: RoofLayers) -> Iterator[Artist]:
     if layers.lossy:
         yield Patch(label="hardware loss: below the theoretical peak", **_LOSS)
     if layers.shown and layers.software:
-        kind = "reached" if layers.software.kind == "measured" else "predicted to be reached"
-        yield Patch(label=f"software loss: below the roof, not {kind}", **_SOFTWARE)
-        yield Line2D([], [], label=f"{kind} by the operators, on average", **_REACHED)
+        kind = "reached" if layers.software.kind == "measured" else "predicted"
+        yield Patch(label=f"software loss: below the roofline, not {kind}", **_SOFTWARE)
+        yield Line2D([], [], label=f"{kind} by operators, mean", **_REACHED)
     elif layers.software is None and layers.library_gaps:
         yield Patch(label="software loss: not reached by the library", **_SOFTWARE)

@@ -121,7 +121,7 @@ def _machine(name: str, analysis: Analysis, strings: Strings) -> dict[str, Any]:
         "facts": [
             *([printable(profile.host.cpu_model)] if profile.host else []),
             describe_threads(profile, analysis.threads),
-            "steady state" if analysis.cache == "steady" else "cold caches",
+            "warm caches" if analysis.cache == "steady" else "cold caches",
             f"ceilings: {origin(profile, None)}",
         ],
         "minimum": minimum_text(analysis.totals, verbose=True),

@@ -325,7 +325,13 @@ def group_grid(analysis: Analysis, by: Literal["module", "type", "phase"], view:
 
 
 def _module_grid(analysis: Analysis, view: View, times: _Times) -> Grid:
-    branches = module_tree(analysis, depth=view.levels, top=view.top, time_s=times.time_s)
+    branches = module_tree(
+        analysis,
+        depth=view.levels,
+        top=view.top,
+        time_s=times.time_s,
+        collapse=not view.verbose,
+    )
     parts = [_part("Operators", lambda group: str(group.calls), 4), *_sum_parts(view, times)]
 
     def cells(branch: Branch) -> Iterator[str]:

@@ -203,7 +203,7 @@ def parse_capacity(text: str) -> int:
     return int(byte)
 
 
-def parse_bytes(name: str, text: str) -> int:
+def parse_bytes(text: str, name: str = "size") -> int:
     """Return the size of argument `name`, written as ``1MB`` or ``1.5MiB``, in bytes."""
     byte = round(_amount(text, _BYTES) or 0)
     if not byte:
@@ -211,7 +211,7 @@ def parse_bytes(name: str, text: str) -> int:
     return byte
 
 
-def parse_duration(name: str, text: str) -> float:
+def parse_duration(text: str, name: str = "time") -> float:
     """Return the time of argument `name`, written as ``5ms`` or ``800us``, in seconds."""
     duration_s = _amount(text, _DURATIONS)
     if not duration_s:
@@ -219,7 +219,7 @@ def parse_duration(name: str, text: str) -> float:
     return duration_s
 
 
-def parse_bytes_per_s(name: str, text: str) -> float:
+def parse_bytes_per_s(text: str, name: str = "rate") -> float:
     """Return the rate of argument `name`, written as ``25GB/s`` or ``100Gbit/s``, in bytes/s."""
     in_bytes = {f"{unit}/s": factor for unit, factor in _BYTES.items()}
     in_bits = {f"{unit[:-1]}bit/s": factor / 8 for unit, factor in _BYTES.items()}

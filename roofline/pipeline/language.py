@@ -191,7 +191,7 @@ def given_memory(memory: object) -> Memory | None:
     if memory is None:
         return None
     if isinstance(memory, str):
-        return Memory(size_bytes=parse_bytes("memory", memory), source=argument("memory"))
+        return Memory(size_bytes=parse_bytes(memory, "memory"), source=argument("memory"))
     if type(memory) is not int or memory < 1:
         raise InputError(f"{argument('memory', memory)}: must be a size such as 80GiB")
     return Memory(size_bytes=memory, source=argument("memory"))

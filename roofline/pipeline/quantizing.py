@@ -114,9 +114,9 @@ def budget_of(
     if size is not None and time is not None:
         raise InputError(f"{of_size} and {of_time}: give one of both")
     if isinstance(size, str):
-        size = parse_bytes("size_budget", size)
+        size = parse_bytes(size, "size_budget")
     if isinstance(time, str):
-        time = parse_duration("time_budget", time)
+        time = parse_duration(time, "time_budget")
     if size is not None and (type(size) is not int or not 1 <= size < _MOST_BYTE):
         raise InputError(
             f"{cut(argument('size_budget', size))}: must be a whole number of bytes from 1, or 1MB"

@@ -65,7 +65,7 @@ def settings_of(
         )
     if type(sharded) is not bool:
         raise InputError(f"sharded: expected True or False, got {sharded!r}")
-    byte = parse_bytes("bucket", bucket) if isinstance(bucket, str) else bucket
+    byte = parse_bytes(bucket, "bucket") if isinstance(bucket, str) else bucket
     if byte is not None and (type(byte) is not int or byte < 1):
         raise InputError(f"{argument('bucket', bucket)}: must be a size such as 25MiB")
     return Settings(
@@ -89,12 +89,12 @@ def link_from_options(
             )
         return None
     rate: Any = (
-        parse_bytes_per_s("link_bandwidth", bandwidth) if isinstance(bandwidth, str) else bandwidth
+        parse_bytes_per_s(bandwidth, "link_bandwidth") if isinstance(bandwidth, str) else bandwidth
     )
     wait: Any = 0.0 if latency is None else latency
     if isinstance(latency, str):
         is_zero = _NO_TIME.fullmatch(latency.strip())
-        wait = 0.0 if is_zero else parse_duration("link_latency", latency)
+        wait = 0.0 if is_zero else parse_duration(latency, "link_latency")
     try:
         if isinstance(rate, bool) or isinstance(wait, bool):
             raise TypeError

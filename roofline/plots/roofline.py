@@ -47,7 +47,7 @@ _LINES: dict[str, dict[str, Any]] = {
 _LEGEND = {
     "main": "hardware ceiling",
     "other": "ceiling of a data type not in use",
-    "library": "reachable by the library",
+    "library": "library ceiling",
     "theoretical": "theoretical peak",
 }
 _AREA = {"D": 0.55, "d": 0.8, "*": 1.5, "P": 0.95, "X": 0.95, "^": 1.1, "v": 1.1, "s": 0.8}
@@ -330,7 +330,7 @@ def _strip_rows(points: Sequence[StripPoint]) -> list[StripPoint | str]:
     rows: list[StripPoint | str] = []
     for number, point in enumerate(points):
         if not number or point.why != points[number - 1].why:
-            rows.append("no FLOP, only bytes" if point.why == "no FLOP" else "FLOP unknown")
+            rows.append("no FLOP (bytes only)" if point.why == "no FLOP" else "FLOP unknown")
         rows.append(point)
     if len(rows) > _STRIP_ROWS:
         left = sum(not isinstance(each, str) for each in rows[_STRIP_ROWS - 1 :])

@@ -168,14 +168,14 @@ def test_what_is_not_known_has_no_line_and_no_area():
     lines = (*layers.lines.ceilings, *layers.lines.diagonals)
     assert not [each for each in lines if each.kind == "theoretical"]
     assert not losses(drawn(resnet()))
-    assert "Theoretical peak not known: float32 avx512 fma (measured 523 GFLOP/s)" in said(layers)
+    assert "Theoretical peak unknown: float32 avx512 fma (measured 523 GFLOP/s)" in said(layers)
 
 
 def test_figures_of_a_data_sheet_are_theoretical_and_their_loss_is_not_known():
     layers = layers_of_machine(load_hardware("rtx4090"), None)
     lines = (*layers.lines.ceilings, *layers.lines.diagonals)
     assert {each.kind for each in lines} == {"theoretical"}
-    assert "Theoretical, not measured: float32 cuda-core fma" in said(layers)
+    assert "Not measured, hardware loss unknown: float32 cuda-core fma" in said(layers)
     axes = drawn(load_hardware("rtx4090"))
     assert not losses(axes) and not unreached(axes)
     assert axes.figure.get_suptitle() == "Roofline of rtx4090: theoretical peaks"
@@ -242,7 +242,7 @@ def test_the_efficiency_is_the_sum_of_minimum_times_over_the_sum_of_times():
     assert software.eager_min_time_s == pytest.approx(1568 / 10e9)
     assert software.time_s == pytest.approx((14880 + 160) / 10e9)
     assert software.efficiency == pytest.approx(1568 / 15040)
-    assert "reach 10.4 % of the theoretical roof, weighted by time" in software_note(
+    assert "reach 10.4 % of the theoretical roofline, weighted by time" in software_note(
         layers_of_analysis(with_rows(analysis, rows), None)
     )
 
@@ -252,18 +252,18 @@ def test_predicted_efficiency_is_called_predicted():
     times = {row.module_path: 2 * (row.eager_min_time_s or 0) for row in analysis.operators}
     predicted = with_predictions(analysis, times)
     layers = layers_of_analysis(predicted, None)
-    assert "are predicted to reach 50.0 % of the theoretical roof" in software_note(layers)
+    assert "are predicted to reach 50.0 % of the theoretical roofline" in software_note(layers)
     axes = drawn(predicted)
     assert "50.0 % of DRAM predicted" in words(axes)
     legend = [each.get_text() for each in axes.figure.legends[0].get_texts()]
-    assert "predicted to be reached by the operators, on average" in legend
+    assert "predicted by operators, mean" in legend
 
 
 def test_without_times_no_efficiency_is_made_up():
     layers = layers_of_analysis(small(), None)
     assert layers.software is None and not layers.shown
     assert not unreached(drawn(small()))
-    assert "efficiency of the operators not known" in software_note(layers)
+    assert "efficiency of operators unknown" in software_note(layers)
 
 
 def test_operators_of_unknown_bound_are_in_no_sum_and_that_is_said():
@@ -350,11 +350,11 @@ def test_a_paper_may_be_named_and_asks_for_layers():
 
 
 def test_options_without_effect_are_refused():
-    with pytest.raises(InputError, match="roofs has no effect with layers"):
+    with pytest.raises(InputError, match="roofs: has no effect with layers"):
         plot(resnet(), layers=True, roofs="in use")
-    with pytest.raises(InputError, match="--paper h100 has no effect without --layers"):
+    with pytest.raises(InputError, match="--paper h100: has no effect without --layers"):
         options(False, "h100")
-    with pytest.raises(InputError, match="--layers has no effect without a picture"):
+    with pytest.raises(InputError, match="--layers: has no effect without a picture"):
         options(True, None, "a.json", "b.html", stdout_format="md")
     assert options(True, None, "a.json", "b.PNG") == {"layers": True, "paper": None}
     assert options(True, None, stdout_format="svg")

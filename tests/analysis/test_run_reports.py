@@ -19,8 +19,9 @@ from roofline.render.console import plain_text, print_report
 from roofline.render.markdown import report_markdown
 from roofline.render.pages import report_html
 from roofline.workload.operators import State
+from roofline.workload.tensors import Role
 from tests.analysis.blocks import facts_of, grid_of
-from tests.analysis.examples import dram_profile, resnet, small, trained
+from tests.analysis.examples import Network, analysis_of, dram_profile, resnet, small, trained
 
 
 def facts(analysis: Analysis, *, fused: bool = False) -> dict[str, str]:
@@ -63,7 +64,7 @@ def test_a_training_step_is_called_so_and_told_by_phase() -> None:
     assert not phases.sums
     assert grid_called(analysis, "Phases", by="phase").sums[0][:3] == ("total", "3", "1.93 kFLOP")
     assert "Phase" in [each.heading for each in grid_called(analysis, "Top operators").columns]
-    assert title_of(analysis).startswith("Roofline of a training step of lesson")
+    assert title_of(analysis).startswith("Roofline of lesson, training step")
 
 
 def legend_of(analysis: Analysis) -> set[str]:
@@ -198,3 +199,23 @@ def test_the_device_is_noted_where_it_is_not_that_of_the_hardware() -> None:
 def sheet_memory():
     (level,) = dram_profile().memory
     return (replace(level, bandwidth=tuple(replace(each, threads=1) for each in level.bandwidth)),)
+
+
+def test_equal_numbered_blocks_share_a_row_with_their_sums() -> None:
+    """Three layers of 32 x 32 and one of 32 x 16: 2 * 1024 + 32 FLOP each, and 2 * 512 + 16."""
+    net = Network()
+    x = net.tensor(1, 32, role=Role.INPUT)
+    for number, width in enumerate((32, 32, 32, 16)):
+        x = net.linear(x, width, f"h.{number}.fc")
+    analysis = analysis_of(net, dram_profile())
+    grid = grid_called(analysis, "Modules", by="module", depth=3)
+    assert [row[:3] for row in grid.rows] == [
+        ("(model)", "4", "7.28 kFLOP"),
+        ("  h", "4", "7.28 kFLOP"),
+        ("    blocks 0–2 ×3", "3", "6.24 kFLOP"),
+        ("      fc", "3", "6.24 kFLOP"),
+        ("    3", "1", "1.04 kFLOP"),
+        ("      fc", "1", "1.04 kFLOP"),
+    ]
+    expanded = grid_called(analysis, "Modules", by="module", verbose=True)
+    assert [row[0].strip() for row in expanded.rows] == ["(model)", "h", "0", "1", "2", "3"]

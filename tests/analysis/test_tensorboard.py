@@ -182,7 +182,7 @@ def test_times_of_nodes_are_there_where_all_are_known(tmp_path: Path) -> None:
 
 def test_the_suffix_is_in_small_letters(tmp_path: Path) -> None:
     # TensorBoard looks for these letters in names of files, in capitals it does not find them.
-    with pytest.raises(InputError, match="small letters"):
+    with pytest.raises(InputError, match="lower case"):
         check_analysis_files(Output((tmp_path / "A.TFEVENTS",), force=False))
 
 

@@ -265,7 +265,7 @@ def test_bounds_and_predictions_have_timelines_of_their_own():
     assert names == {
         1: "small · measured: medians end to end",
         2: "small · predicted, end to end",
-        3: "small · bounds, end to end",
+        3: "small · minimum times, end to end",
     }
     assert trace["otherData"]["operators"] == {"measured": 2, "predicted": 2, "bound": 2}
     assert 2 not in slices_of(trace_of(measured(small())))
@@ -289,13 +289,13 @@ def test_an_overhead_below_nothing_is_said_and_not_drawn():
     analysis = measured(small(), 4.0)
     trace = trace_of(with_run(analysis, 1e-9))
     assert not [each for each in slices_of(trace)[1] if each.kind == "overhead"]
-    assert "cost more" in trace["otherData"]["measurement"]["overhead"]
+    assert "timing overhead" in trace["otherData"]["measurement"]["overhead"]
     assert "not timed as a whole" in trace_of(analysis)["otherData"]["overhead"]
 
 
 def test_the_trace_says_what_it_is():
     said = trace_of(measured(resnet()))["otherData"]
-    assert said["what"].startswith("Not one recorded run: the medians")
+    assert said["what"].startswith("Not a recorded pass: medians")
     assert (said["model"], said["machine"]) == ("resnet-like", "example-2core")
     assert said["versions"] == {"torch": "2.13.0"}
     assert "measured" in said["ceilings"]
@@ -330,7 +330,7 @@ def test_a_model_of_thousands_of_operators_keeps_the_rules():
 
 @pytest.mark.parametrize("name", ["resnet", "empty model"])
 def test_what_was_not_measured_is_refused(name: str):
-    with pytest.raises(InputError, match="was not measured; a trace needs measured operators"):
+    with pytest.raises(InputError, match="not measured; a trace needs measured operators"):
         examples()[name].render("trace")
 
 
@@ -366,6 +366,6 @@ def test_a_trace_is_written_whole_or_not_at_all(tmp_path: Path):
     measured(small()).save(target)
     slices_of(json.loads(target.read_text(encoding="utf-8")))
     # One that cannot be made leaves nothing behind, nor the files beside it.
-    with pytest.raises(InputError, match="was not measured"):
+    with pytest.raises(InputError, match="not measured"):
         small().save(tmp_path / "a.json", tmp_path / "b.trace.json")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["run.trace.json"]

@@ -172,7 +172,7 @@ def test_of_two_writers_that_may_not_overwrite_one_is_refused(
         monkeypatch.setattr(os, "link", no_links)
     path = tmp_path / "result"
     ends = _both_at_once(lambda content: write_atomically(path, content, overwrite=False))
-    (refused,) = [each for each in ends if "exists; add --force" in each]
+    (refused,) = [each for each in ends if "exists; add overwrite=True" in each]
     (winner,) = [each for each in ends if each != refused]
     assert path.read_text() == winner
     assert list(tmp_path.iterdir()) == [path]
@@ -189,7 +189,7 @@ def test_files_that_belong_together_are_all_refused_when_one_appears_meanwhile(
         second.write_text("another's")
 
     monkeypatch.setattr(os, "fsync", another_writes)
-    with pytest.raises(InputError, match=r"second: exists; add --force"):
+    with pytest.raises(InputError, match=r"second: exists; add overwrite=True"):
         write_together({first: "ours", second: "ours"}, overwrite=False)
     assert second.read_text() == "another's"
     assert list(tmp_path.iterdir()) == [second]
@@ -203,7 +203,7 @@ def test_devices_are_never_replaced() -> None:
 def test_what_cannot_be_written_is_refused_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "there").write_text("x")
     for path, message in (
-        (tmp_path / "there", "add --force"),
+        (tmp_path / "there", "add overwrite=True"),
         (tmp_path, "is a folder"),
         (tmp_path / "none" / "a", "does not exist"),
     ):

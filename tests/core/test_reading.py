@@ -145,7 +145,9 @@ def test_a_file_too_large_to_be_ours_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.touch()
     os.truncate(path, 10**13)
-    with pytest.raises(FileFormatError, match="is too large for a roofline file: 10000000000000 bytes"):
+    with pytest.raises(
+        FileFormatError, match="is too large for a roofline file: 10000000000000 bytes"
+    ):
         files.read_json(path, fix="mend it")
 
 

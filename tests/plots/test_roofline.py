@@ -104,7 +104,7 @@ def test_operators_without_flop_stand_in_the_strip_the_unknown_first() -> None:
     (strip,) = drawn(resnet()).axes[0].child_axes
     words = [each.get_text() for each in strip.texts]
     assert [each.partition(" · ")[0] for each in words] == [
-        *("FLOP unknown", "custom.shuffle", "no FLOP, only bytes", "cat")
+        *("FLOP unknown", "custom.shuffle", "no FLOP (bytes only)", "cat")
     ]
     assert not drawn(small()).axes[0].child_axes
 
@@ -116,7 +116,7 @@ def test_a_strip_without_room_says_how_many_it_leaves_out() -> None:
         net.call(f"aten.copy{i}", "data movement", "", (x,), net.tensor(100, 100), flop=0)
     (strip,) = drawn(analysis_of(net, full_profile())).axes[0].child_axes
     heading, *shown, more = (each.get_text() for each in strip.texts)
-    assert heading == "no FLOP, only bytes"
+    assert heading == "no FLOP (bytes only)"
     assert more == f"and {60 - len(shown)} more"
 
 
@@ -182,7 +182,7 @@ def test_a_rate_above_the_ceiling_that_the_convention_explains_is_named_as_such(
 def test_operators_that_no_ceiling_gives_a_time_are_reported_not_dropped_in_silence() -> None:
     analysis = EXAMPLES["no ceilings"]
     assert not points_of(analysis)
-    assert "18 operators cannot be drawn" in picture_warnings(analysis)[-1]
+    assert "18 operators not drawn" in picture_warnings(analysis)[-1]
 
 
 def many_ceilings() -> Analysis:

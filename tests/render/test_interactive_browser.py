@@ -259,18 +259,18 @@ def test_hovering_tells_of_the_operator_under_the_pointer(browser: Browser) -> N
     said = facts(browser, "#card")
     assert said["Module"] == row.module_path == "layer2.0.conv2"
     assert said["Output"] == f"{shape_of(row)} · float32"
-    assert said["Work"] == format_flop(row.flop)
+    assert said["Compute"] == format_flop(row.flop)
     assert said["Bytes"] == format_bytes(row.traffic_bytes)
     crossing = row.level_bytes[row.level]
-    assert said[f"Crosses {row.level}"] == f"{format_bytes(crossing)} (slowest level)"
-    assert said["Intensity"] == f"{format_intensity(row.intensity_flop_per_byte)} FLOP/byte"
-    assert said["Bound by"] == f"{row.bound}: {row.ceiling}"
+    assert said[f"Crosses {row.level}"] == f"{format_bytes(crossing)} (limiting level)"
+    assert said["AI"] == f"{format_intensity(row.intensity_flop_per_byte)} FLOP/B"
+    assert said["Limiter"] == f"{row.bound}: {row.ceiling}"
     assert said["Eager minimum"] == format_s(row.eager_min_time_s)
     bound, predicted, taken, spread, rate, byte, roof, _, share = time_cells(analysis, row)
     assert said["Eager minimum"] == bound
     assert said["Predicted"] == f"{predicted} · {row.prediction_source}"
     assert said["Measured"] == f"{taken}, IQR {spread}"
-    assert said["Reached"] == f"{rate} · {byte} · {roof} of the roof"
+    assert said["Rate"] == f"{rate} · {byte} · {roof} of the roofline"
     assert said["Share"] == f"{share} of the measured time"
     browser.hover("h1")
     assert browser.run("return document.getElementById('card').hidden") is True
@@ -310,7 +310,7 @@ def test_calls_on_one_spot_are_selected_together(browser: Browser) -> None:
     rows = [analysis.operators[index] for index in chosen]
     assert len({(row.op, shape_of(row)) for row in rows}) == 1
     said = facts(browser, "#details")
-    assert said["Work"] == format_flop(sum(row.flop or 0 for row in rows))
+    assert said["Compute"] == format_flop(sum(row.flop or 0 for row in rows))
     assert said["Module"].endswith(f" and {calls - 3} more")
 
 
@@ -345,12 +345,12 @@ def test_all_rows_say_what_the_report_says(browser: Browser) -> None:
         assert said["module"] == (row.module_path or "(model)")
         assert said["FLOP"] == format_flop(row.flop)
         assert said["bytes"] == format_bytes(row.traffic_bytes)
-        assert said["slowest level"] == f"{row.level} {format_bytes(row.level_bytes[row.level])}"
-        assert said["FLOP/byte"] == format_intensity(row.intensity_flop_per_byte)
-        assert said["bound by"] == row.ceiling
+        assert said["limiting level"] == f"{row.level} {format_bytes(row.level_bytes[row.level])}"
+        assert said["FLOP/B"] == format_intensity(row.intensity_flop_per_byte)
+        assert said["limiter"] == row.ceiling
         assert said["eager min"] == bound
         assert (said["predicted"], said["measured"]) == (predicted, taken)
-        assert (said["IQR"], said["of the roof"], said["share"]) == (spread, roof, share)
+        assert (said["IQR"], said["efficiency"], said["share"]) == (spread, roof, share)
         assert row.measured_s is not None and row.eager_min_time_s is not None
         above = row.measured_s - row.eager_min_time_s
         assert said["above min"] == (format_s(above, 2) if above >= 0 else "–")
@@ -466,7 +466,7 @@ def test_a_memory_level_moves_the_points(browser: Browser) -> None:
         assert row.flop and byte
         said = cells(browser, row.index)
         assert said[f"crosses {level}"] == format_bytes(byte)
-        assert said["FLOP/byte"] == format_intensity(row.flop / byte)
+        assert said["FLOP/B"] == format_intensity(row.flop / byte)
         expected = sorted(
             {
                 (float(f"{each.flop / each.level_bytes[level]:.2g}"))

@@ -30,8 +30,8 @@ function drawGrid(frame) {
 
 function axisTitles(frame) {
   const isNarrow = frame.right - frame.left < 420;
-  const level = state.level === "binding" ? "the operator’s slowest memory level" : state.level;
-  const across = isNarrow ? "FLOP/byte" : `FLOP per byte crossing ${level}`;
+  const level = state.level === "binding" ? "the limiting memory level" : state.level;
+  const across = isNarrow ? "AI (FLOP/B)" : `arithmetic intensity (FLOP/B) at ${level}`;
   const up = `FLOP/s (FLOP / ${NAMES[state.kind]})`;
   const x = (frame.left + frame.right) / 2;
   const transform = `translate(16 ${(frame.top + frame.bottom) / 2}) rotate(-90)`;

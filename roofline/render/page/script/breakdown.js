@@ -22,7 +22,7 @@ function drawBars() {
   const between = { name: "between operators", seconds: overhead, isBetween: true };
   const charts = [
     barsOf("By type", sumsBy((row) => row.type), "type"),
-    barsOf("By what binds", overhead === undefined ? byBound : [...byBound, between], "bound"),
+    barsOf("By limiter", overhead === undefined ? byBound : [...byBound, between], "bound"),
   ];
   if (hasPhases) charts.push(barsOf("By phase", sumsBy((row) => row.phase), null));
   byId("bars").replaceChildren(...charts);
@@ -35,8 +35,8 @@ function barsOf(title, sums, filter) {
   const longest = most(sums.map((sum) => sum.seconds), 0);
   const rows = sums.map((sum) => bar(sum, { whole, longest, filter }));
   const unknown = sums.reduce((count, sum) => count + (sum.unknown ?? 0), 0);
-  const some = unknown ? `The time of ${unknown} operators is not known, and in no sum.` : "";
-  const words = whole ? some : "No times are known here: this machine has no ceilings.";
+  const some = unknown ? `Time of ${unknown} operators unknown, not in sums.` : "";
+  const words = whole ? some : "No times: this machine has no ceilings.";
   const list = make("ul", { class: "keys" }, ...rows);
   const note = make("p", { class: "soft" }, words);
   return make("div", { class: "chart" }, make("h3", {}, title), list, note);
@@ -50,7 +50,7 @@ function knownPart({ calls, unknown }, words) {
 
 function bar(sum, { whole, longest, filter }) {
   const name = filter === "bound" ? BINDERS[sum.name] ?? sum.name : sum.name;
-  const share = sum.isBetween ? "beside them" : formatPercent(shareIn(sum.seconds, whole));
+  const share = sum.isBetween ? "outside" : formatPercent(shareIn(sum.seconds, whole));
   const fill = make("span", { class: `fill${sum.isBetween ? " between" : ""}` });
   fill.style.width = `${longest ? (100 * sum.seconds) / longest : 0}%`;
   const cells = [

@@ -4,7 +4,7 @@ const nothing = (value) => value ?? -1;
 
 function columnsNow() {
   const at = machine();
-  const level = state.level === "binding" ? "slowest level" : `crosses ${state.level}`;
+  const level = state.level === "binding" ? "limiting level" : `crosses ${state.level}`;
   const number = (id, title, value, form) => ({ id, title, value, form, isNumber: true });
   const time = (kind, title, form) => number(kind, title, (row) => at.time(kind, row.index), form);
   const intensity = (row) => at.intensity(state.level, row.index);
@@ -20,14 +20,14 @@ function columnsNow() {
     number("flop", "FLOP", (row) => row.flop, formatFlop),
     number("byte", "bytes", (row) => row.byte, formatByte),
     number("crossing", level, (row) => at.crossing(state.level, row.index), crossingWords),
-    number("intensity", "FLOP/byte", intensity, formatIntensity),
-    words("ceiling", "bound by", (row) => at.ceiling(row.index) || MISSING),
+    number("intensity", "AI", intensity, formatIntensity),
+    words("ceiling", "limiter", (row) => at.ceiling(row.index) || MISSING),
     time("bound", "eager min", (value) => formatS(value)),
     ...isIn("predicted", [time("predicted", "predicted", predictedCell)]),
     ...isIn("measured", [
       time("measured", "measured", (value, row) => formatMedian(value, at.iqr(row.index))),
       number("iqr", "IQR", (row) => at.iqr(row.index), (value) => formatS(value, 2)),
-      number("roof", "of the roof", roofShare, formatPercent),
+      number("roof", "efficiency", roofShare, formatPercent),
     ]),
     ...(state.kind === "bound" ? [] : [
       number("gap", "above min", gapOf, (seconds) => formatS(seconds, 2)),

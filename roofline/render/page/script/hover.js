@@ -20,10 +20,10 @@ function factsOf(members) {
   return [
     ["Module", modulesOf(members)],
     ["Output", [first.shape, first.dtype, hasPhases && first.phase].filter(Boolean).join(" · ")],
-    ["Work", flop === null ? "FLOP unknown" : formatFlop(flop)],
+    ["Compute", flop === null ? "FLOP unknown" : formatFlop(flop)],
     ["Bytes", formatByte(sumOf(members, (i) => operators[i].byte))],
     ...levelFacts(members, flop),
-    ["Bound by", boundWords(members, at)],
+    ["Limiter", boundWords(members, at)],
     ["Eager minimum", formatS(sumOf(members, (i) => at.time("bound", i)))],
     ...(at.kinds.includes("predicted") ? [["Predicted", predictedWords(members)]] : []),
     ...(at.kinds.includes("measured") ? measuredFacts(members, flop) : []),
@@ -43,9 +43,9 @@ function levelFacts(members, flop) {
   if (number < 0) return [];
   const byte = sumOf(members, (i) => at.crossing(state.level, i));
   const level = at.given.levels[number];
-  const role = state.level === "binding" ? " (slowest level)" : "";
-  const intensity = flop !== null && byte ? `${formatIntensity(flop / byte)} FLOP/byte` : MISSING;
-  return [[`Crosses ${level}`, `${formatByte(byte)}${role}`], ["Intensity", intensity]];
+  const role = state.level === "binding" ? " (limiting level)" : "";
+  const intensity = flop !== null && byte ? `${formatIntensity(flop / byte)} FLOP/B` : MISSING;
+  return [[`Crosses ${level}`, `${formatByte(byte)}${role}`], ["AI", intensity]];
 }
 
 function boundWords(members, at) {
@@ -72,10 +72,10 @@ function measuredFacts(members, flop) {
   const byte = sumOf(members, (i) => operators[i].byte);
   return [
     ["Measured", formatMedian(measured, iqr) + spread],
-    ["Reached", [
+    ["Rate", [
       flop && formatFlopRate(flop / measured),
       formatByteRate(byte / measured),
-      bound !== null && `${formatPercent(bound / measured)} of the roof`,
+      bound !== null && `${formatPercent(bound / measured)} of the roofline`,
     ].filter(Boolean).join(" · ")],
   ];
 }

@@ -22,7 +22,7 @@ function isolated(name) {
 
 function drawLegend() {
   const whole = machine().whole(state.kind);
-  const titles = { type: "Types", ceiling: "Bound by" };
+  const titles = { type: "Types", ceiling: "Limiters" };
   byId("legend-title").textContent = titles[state.colour] ?? "Modules";
   const keys = [...groups.values()].map((group) => make("li", {}, legendKey(group, whole)));
   byId("legend").replaceChildren(...keys);
