@@ -346,9 +346,10 @@ class RunOptions:
         try:
             change = dtype_called(str(self.dtype))
         except InputError:
+            known, name = ("float32", "bfloat16", "float16", "float64"), str(self.dtype)
             raise InputError(
-                f"{argument('dtype', str(self.dtype))}: must be float32, bfloat16, float16 or"
-                " float64"
+                f"{argument('dtype', name)}: must be {', '.join(known[:-1])} or {known[-1]}"
+                f"{did_you_mean(name, known)}"
             ) from None
         if change.kind != "float":
             raise InputError(

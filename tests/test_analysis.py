@@ -301,7 +301,7 @@ FALSE: dict[str, tuple[Edit, str]] = {
                 "discarded": 0,
             }
         ),
-        "earlier is given beside a measurement",
+        "earlier is given together with a measurement",
     ),
     "measured before, but cold": (
         lambda d: d.update(cache="cold"),

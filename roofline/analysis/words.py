@@ -379,7 +379,7 @@ def _farthest_traffic(analysis: Analysis) -> str:
     assert roof.memory is not None
     level, totals = roof.memory.level.name, analysis.totals
     byte = sum(row.level_bytes.get(level, 0) for row in analysis.operators)
-    parts = []
+    parts: list[str] = []
     if byte:
         intensity = sum_of_intensity(totals.flop, byte, totals.unknown_operators)
         parts.append(f"AI {intensity} FLOP/B")

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 from click.core import ParameterSource
@@ -138,8 +138,9 @@ def run_arguments(context: click.Context | None) -> str:
         name = each.name or ""
         typed = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
         if typed and isinstance(each, Option) and each.title in (RUN, MACHINE):
-            value = context.params[name]
-            for one in value if isinstance(value, tuple) else (value,):
+            value: Any = context.params[name]
+            values = cast("tuple[Any, ...]", value if isinstance(value, tuple) else (value,))
+            for one in values:
                 words += [each.opts[0]] if each.is_flag else [each.opts[0], str(one)]
     return shlex.join(words)
 

@@ -78,9 +78,9 @@ def test_formats_go_to_stdout(there: Path, capsys: pytest.CaptureFixture[str]) -
         ([*ASKED, "--measure"], "--measure tries findings on this machine; leave --hardware out"),
         ([*ASKED, "--quick"], "--quick has no effect without --measure"),
         ([*ASKED, "-o", "a.png"], "are written as .json, .csv, .md, .html"),
-        (["r.json", "--measure"], "r.json is saved, and cannot be tried"),
-        (["r.json", "--batch", "8"], "--batch has no effect on r.json, which is saved"),
-        (["r.json", "--hardware", "h100"], "--hardware has no effect on r.json, which is saved"),
+        (["r.json", "--measure"], "--measure: r.json is a saved analysis"),
+        (["r.json", "--batch", "8"], "--batch: has no effect on r.json, a saved analysis"),
+        (["r.json", "--hardware", "h100"], "--hardware: has no effect on r.json, a saved analysis"),
         (["nothing.json"], "nothing.json"),
     ],
 )
@@ -98,7 +98,7 @@ def test_a_file_without_findings_is_not_one_in_which_nothing_was_found(
 ) -> None:
     file = Path(__file__).parents[1] / "data" / "analysis-tiny.json"
     assert run(["advise", str(file), "--top", "3"]) == 0
-    assert "holds no findings, which is also so where nobody looked" in capsys.readouterr().err
+    assert "contains no findings; `roofline advise` may not have run" in capsys.readouterr().err
 
 
 def test_several_machines_have_a_line_for_each_rule(

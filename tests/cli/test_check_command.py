@@ -84,7 +84,7 @@ def test_an_update_shows_what_changes_and_judges_nothing(
     assert check("before.py:net", "--update") == 0
     assert check("after.py:net", "--update", "--fail-if", "flop>+1%") == 0
     said = capsys.readouterr()
-    assert "+33.3 %" in said.out and "conditions are not judged" in said.err
+    assert "+33.3 %" in said.out and "--fail-if is not checked" in said.err
     assert saved()["flop"] == 288
 
 
@@ -121,7 +121,7 @@ def test_bounds_are_those_of_the_machine_that_is_named(
         (["--fail-if", "flop>+1%"], "b.json: there is no baseline yet; --update writes the first"),
         (["--update", "--against", "b.txt"], "--against b.txt: baselines are written as .json"),
         (["--update", "--against", "no/b.json"], "the folder"),
-        (["-o", "b.json", "--update"], "b.json: is the baseline; give -o another name"),
+        (["-o", "b.json", "--update"], "-o b.json: is the baseline; choose another file"),
         (["-o", "c.html"], "are written as .json, .md"),
         (["--fail-if", "flop"], "--fail-if: > or < is expected"),
         (["--hardware", "nowhere", "--update"], "nowhere"),

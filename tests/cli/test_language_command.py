@@ -57,7 +57,7 @@ def test_options_reach_the_analysis(asked: StandIn) -> None:
     [
         (["--train"], "No such option '--train'"),
         (["--hardware", "h100", "--hardware", "a100"], "`roofline llm` takes one machine"),
-        (["--sweep-batch", "1,x"], "--sweep-batch 1,x: must be whole numbers"),
+        (["--sweep-batch", "1,x"], "--sweep-batch 1,x: must be comma-separated whole numbers"),
         (["-o", "model.trace"], "kind 'language model' are written as"),
     ],
 )

@@ -55,10 +55,10 @@ def test_paper_figures_of_another_profile(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--layers"], "--layers has no effect without a picture; add -o FILE.png or -o FILE.svg"),
-        (["--layers", "-o", "a.html"], "--layers has no effect without a picture"),
-        (["--layers", "--format", "csv"], "--layers has no effect without a picture"),
-        (["--paper", "h100", "-o", "a.png"], "--paper h100 has no effect without --layers"),
+        (["--layers"], "--layers: has no effect without a plot; add -o FILE.png or -o FILE.svg"),
+        (["--layers", "-o", "a.html"], "--layers: has no effect without a plot"),
+        (["--layers", "--format", "csv"], "--layers: has no effect without a plot"),
+        (["--paper", "h100", "-o", "a.png"], "--paper h100: has no effect without --layers"),
         (
             ["--layers", "--paper", "10980x", "-o", "a.png"],
             "unknown hardware '10980x'; did you mean",
@@ -81,7 +81,7 @@ def test_layers_are_of_one_machine(tmp_path: Path, capsys: pytest.CaptureFixture
     saved = tmp_path / "several.json"
     saved.write_text(pair().to_json(), encoding="utf-8")
     assert run(["show", str(saved), "--layers", "-o", picture]) == 2
-    assert "--layers is for analyses only" in capsys.readouterr().err
+    assert "--layers takes analyses" in capsys.readouterr().err
     assert not Path(picture).exists()
 
 

@@ -112,13 +112,13 @@ def test_one_formula_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
         (["--type", "softmax", "aten.mm"], "no formula for 'aten.mm'"),
         (["--batch", "3"], "--batch has no effect without --missing MODEL"),
         (["--train"], "--train has no effect without --missing MODEL"),
-        (["mm", "--missing", "resnet18"], "PATTERN has no effect beside --missing"),
-        (["--type", "softmax", "--missing", "resnet18"], "--type has no effect beside --missing"),
+        (["mm", "--missing", "resnet18"], "PATTERN has no effect with --missing"),
+        (["--type", "softmax", "--missing", "resnet18"], "--type has no effect with --missing"),
         (
             ["-o", "a.html"],
             "a.html: unknown suffix '.html'; results of kind 'operators' are written as",
         ),
-        (["-o", "-"], "-o - takes --format as well"),
+        (["-o", "-"], "-o -: add the format of stdout"),
         (["--missing", "resnt18"], "unknown model 'resnt18'; did you mean 'resnet18'?"),
         (["--missing", "resnet18", "--batch", "0"], "--batch 0: must be a whole number from 1"),
         (

@@ -50,20 +50,26 @@ def test_options_reach_the_result(capsys: pytest.CaptureFixture[str]) -> None:
         ([*STEP, "--data-parallel", "-3", *LINK], "--data-parallel -3"),
         ([*STEP, "--data-parallel", "two", *LINK], "two"),
         ([*STEP, "--data-parallel", "1000000000", *LINK], "from 1 to 1048576"),
-        ([*STEP, "--data-parallel", "2", "--link-bandwidth", "25Gb/s"], "B: bytes, bit: bits"),
+        (
+            [*STEP, "--data-parallel", "2", "--link-bandwidth", "25Gb/s"],
+            "--link-bandwidth 25Gb/s: must be a rate",
+        ),
         ([*STEP, "--data-parallel", "2", "--link-latency", "5us"], "without --link-bandwidth"),
         (["scale", DESIGN, "--data-parallel", "2"], "no hardware profile of this machine"),
         ([*STEP, "--data-parallel", "2", *LINK, "--measured"], "leave --hardware out"),
         ([*STEP, "--data-parallel", "2", *LINK, "--all-reduce", "rings"], "did you mean 'ring'"),
-        ([*STEP, "--data-parallel", "2", "--link-bandwidth", "fast"], "of the form 25GB/s"),
+        (
+            [*STEP, "--data-parallel", "2", "--link-bandwidth", "fast"],
+            "must be a rate such as 25GB/s",
+        ),
         ([*STEP, "--data-parallel", "2", *LINK, "-o", "told.toml"], "are written as .json"),
         (
             [*STEP, "--hardware", "a100", "--data-parallel", "2", *LINK],
             "takes one machine",
         ),
-        (["measure", "--links", "--quick"], "--quick has no effect with --links"),
+        (["measure", "--links", "--quick"], "--quick: has no effect with --links"),
         (["measure", "--links"], "run `roofline measure` first"),
-        (["measure", "--explain", "--links"], "leave out --links"),
+        (["measure", "--explain", "--links"], "--links: has no effect with --explain"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(

@@ -63,10 +63,10 @@ def test_the_host_is_one_of_the_machines(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([*SMALL, "--hardware", "v100"], "--hardware v100 is given twice; name it once"),
+        ([*SMALL, "--hardware", "v100"], "--hardware v100: given twice; give it once"),
         ([*SMALL, "--hardware", "v100-pcie"], "did you mean 'v100-pcie-32gb'"),
         ([*SMALL, "-o", "a.jsn"], "unknown suffix"),
-        (["profile", "resnet18", *PAIR], "takes one machine; for one model on several"),
+        (["profile", "resnet18", *PAIR], "takes one machine, got 2; for several"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(

@@ -51,8 +51,8 @@ def test_views_of_analyses_are_refused(
     assert run(["show", str(saved), *options]) == 2
     said = capsys.readouterr().err
     assert said == (
-        f"roofline: error: {saved}: is of kind 'validation'; --by, --depth and --fused are for"
-        " analyses only\n"
+        f"roofline: error: {saved}: is of kind 'validation'; --by, --depth and --fused take"
+        " analyses\n"
     )
 
 

@@ -149,7 +149,7 @@ def test_what_cannot_be_judged_fails(fake: StandIn, capsys: pytest.CaptureFixtur
         (("--fail-if", "mape>15"), "add %"),
         (("--top", "0"), "--top"),
         (("--operators", "guessed"), "'guessed' is not 'measured'"),
-        (("-o", "-"), "-o - takes --format as well"),
+        (("-o", "-"), "-o -: add the format of stdout"),
         (
             ("-o", "a.txt"),
             "results of kind 'validation' are written as .json, .csv, .md, .html, .png, .svg",
@@ -207,6 +207,6 @@ def test_where_all_models_failed_it_failed(
     captured = capsys.readouterr()
     assert captured.out.startswith("Nothing was judged\n")
     assert "ran out of memory" in captured.out
-    assert captured.err.endswith("roofline: error: no model could be run: nothing was validated\n")
+    assert captured.err.endswith("roofline: error: no model could be run; nothing was validated\n")
     fake.answer = validation(ratios=(RatioValidation(name="a", predicted=1, measured=1),))
     assert run(["validate"]) == 0

@@ -67,8 +67,8 @@ def test_a_reference_is_a_model_in_its_first_way_or_one_way() -> None:
     ("options", "words"),
     [
         ({"dtype": []}, "dtype: an empty list"),
-        ({"dtype": ["float32", "float32"]}, "dtype='float32' is given twice"),
-        ({"channels_last": [True, True]}, "channels_last=True is given twice"),
+        ({"dtype": ["float32", "float32"]}, "dtype='float32': given twice"),
+        ({"channels_last": [True, True]}, "channels_last=True: given twice"),
     ],
 )
 def test_lists_that_are_none(options: dict[str, Any], words: str) -> None:

@@ -520,7 +520,7 @@ def test_a_broken_torchvision_breaks_nothing_else(tmp_path: Path) -> None:
     bare, timm, hf, own = done.stdout.decode().splitlines()
     assert bare.startswith("timm | torchvision is not available: importing it failed: ZeroDivision")
     assert timm == "timm"
-    assert hf.startswith("transformers | hf:vit is transformers' ViTModel")
+    assert hf.startswith("transformers | note: hf:vit is transformers' ViTModel")
     assert own == "as before"
 
 

@@ -66,7 +66,7 @@ def test_the_type_of_weights_is_that_of_the_configuration() -> None:
     for model in ("hf:llama", "hf:LlamaForCausalLM"):
         source = load_model(model, config="smollm2-135m")
         assert {each.dtype for each in source.module.parameters()} == {torch.bfloat16}
-        assert "its weights are bfloat16, as its configuration says" in source.notes
+        assert "note: weights are bfloat16, as in the configuration" in source.notes
     assert {each.dtype for each in load_model("hf:llama", config=SMALL).module.parameters()} == {
         torch.float32
     }
@@ -79,13 +79,13 @@ def test_sizes_by_key_and_value_and_what_was_filled_in() -> None:
     assert (config.hidden_size, config.num_hidden_layers, config.vocab_size) == (32, 2, 100)
     assert len(module.model.layers) == 2
     first, filled = source.notes
-    assert first.startswith("hf:llama is transformers' LlamaForCausalLM with hidden_size=32, ")
+    assert first.startswith("note: hf:llama is transformers' LlamaForCausalLM with hidden_size=32, ")
     assert filled == (
         "filled in by LlamaConfig: num_key_value_heads=4, head_dim=8, max_position_embeddings=2048"
     )
     # Without any, nothing is said but that.
     assert load_model("hf:gpt2").notes == (
-        "hf:gpt2 is transformers' GPT2LMHeadModel with the default sizes of GPT2Config",
+        "note: hf:gpt2 is transformers' GPT2LMHeadModel with the default sizes of GPT2Config",
     )
 
 

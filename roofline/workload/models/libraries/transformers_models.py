@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from roofline.core.dtypes import dtype
+from roofline.core.text import NOTE
 from roofline.core.units import format_shape
 from roofline.errors import InputError, ModelError, argument, did_you_mean
 from roofline.workload.inputs import InputRequest
@@ -226,14 +227,14 @@ def transformers_model(
     sizes = (
         f"the default sizes of {of.__name__}" if settings is None else describe_sizes(settings, of)
     )
-    what = f"{asked} is transformers' {kind} with {sizes}"
+    what = f"{NOTE}{asked} is transformers' {kind} with {sizes}"
     if kind.endswith("ForImageClassification"):
         what += f" and {LABELS} labels"
     notes = [what, *config_notes]
     kinds = {each.dtype for each in module.parameters() if each.is_floating_point()}
     if len(kinds) == 1 and (weights := kinds.pop()) is not torch.get_default_dtype():
         weights_are = str(weights).removeprefix("torch.")
-        notes.append(f"its weights are {weights_are}, as its configuration says")
+        notes.append(f"{NOTE}weights are {weights_are}, as in the configuration")
     notes += source.notes
     return replace(source, default_inputs=inputs, input_notes=input_notes, notes=tuple(notes))
 
