@@ -176,7 +176,7 @@ def test_compare_a_depthwise_block_with_a_standard_one(
     shape = ["--input", "1x64x56x56", "--hardware", "10980xe", "-o", str(saved)]
     assert run(["compare", *models, *shape]) == 0
     said = capsys.readouterr().out
-    assert "7.89 × fewer FLOP" in said
+    assert "7.89× fewer FLOP" in said
     rows = json.loads(saved.read_text())["rows"]
     assert rows[0]["macs"] == 64 * 56 * 56 * 64 * 9
     assert rows[1]["macs"] == 64 * 56 * 56 * (9 + 64)

@@ -272,7 +272,7 @@ def test_the_files_formula_ends_it(capsys: pytest.CaptureFixture[str], models: P
     model = f"{models}:Model"
     analyze = ["analyze", model, "--input", "4x8", "--hardware", "10980xe", "--min-coverage", "100"]
     assert run(analyze) == 3
-    assert "coverage is 50.0% of the operator calls" in capsys.readouterr().err
+    assert "coverage: 50.0% of operator calls" in capsys.readouterr().err
     models.write_text(
         f"{MODELS}\n@roofline.formula('roofline_listed.spread')\n"
         "def spread_flop(**_):\n    return roofline.Flop()\n"

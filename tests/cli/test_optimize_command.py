@@ -69,7 +69,7 @@ def test_files_are_written_in_their_formats(
     said = capsys.readouterr().err.splitlines()
     assert [line for line in said if line.startswith("Wrote ")] == [f"Wrote {n}" for n in names]
     assert said[-2] == "a.pt2 contains the result; load it with torch.export.load('a.pt2').module()"
-    assert said[-1].startswith("Its weights are those that building x gives: random, unless")
+    assert said[-1].startswith("Its weights are those of x as built: random, unless")
     assert json.loads(Path("a.json").read_text())["kind"] == "optimization"
     x = torch.randn(2, 4)
     loaded = torch.export.load("a.pt2").module()

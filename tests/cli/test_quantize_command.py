@@ -102,7 +102,7 @@ def test_files_are_written_in_their_formats(
         (["x", "--top", "0"], "0 is not in the range"),
         (["x", "-o", "a.pt2"], "'quantization' are written as .json, .csv, .md"),
         (["x", "-o", "there.md"], "there.md: exists; add --force"),
-        (["x", "-o", "nowhere/a.json"], "does not exist; make it first"),
+        (["x", "-o", "nowhere/a.json"], "does not exist; create it first"),
         (["x", "-o", "a.md", "-o", "a.md"], "is named twice"),
         (["x", "-o", "-"], "-o -: add the format of stdout"),
         (["x", "--bits", "2"], "No such option"),

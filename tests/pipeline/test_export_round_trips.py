@@ -162,7 +162,7 @@ def test_models_that_cannot_be_exported(tmp_path: Path) -> None:
     ("files", "options", "words"),
     [
         ("a.h5", {}, r"a model is written as \.onnx, \.pt2"),
-        ("missing/a.pt2", {}, "does not exist; make it first"),
+        ("missing/a.pt2", {}, "does not exist; create it first"),
         ([], {}, "name a file to write"),
         ("a.pt2", {"opset": 18}, r"opset=18 is about \.onnx files"),
     ],
