@@ -23,7 +23,7 @@ def out_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def test_analyze(capsys: pytest.CaptureFixture[str]) -> None:
     said = out_of(capsys, "analyze", SEPARABLE, *ON)
-    assert re.search(rf"Model +{re.escape(SEPARABLE)} · 1x8x9x9 float32", said)
+    assert re.search(rf"Model +{re.escape(SEPARABLE)} · float32 1x8x9x9", said)
     assert "conv2d_2" in said
     said = out_of(capsys, "analyze", SEPARABLE, *ON, "--batch", "4", "--dtype", "bfloat16")
     assert "4x8x9x9 bfloat16" in said

@@ -77,7 +77,7 @@ def test_layers_are_of_one_machine(tmp_path: Path, capsys: pytest.CaptureFixture
     several = ["--hardware", "h100", "--hardware", "a100"]
     picture = str(tmp_path / "a.png")
     assert run(["analyze", "resnet18", *several, "--layers", "-o", picture]) == 2
-    assert "--layers draws one machine, and --hardware names 2" in error_of(capsys)
+    assert "--layers: takes one machine, got 2 --hardware" in error_of(capsys)
     saved = tmp_path / "several.json"
     saved.write_text(pair().to_json(), encoding="utf-8")
     assert run(["show", str(saved), "--layers", "-o", picture]) == 2
