@@ -26,7 +26,7 @@ def test_analyze(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search(rf"Model +{re.escape(SEPARABLE)} · float32 1x8x9x9", said)
     assert "conv2d_2" in said
     said = out_of(capsys, "analyze", SEPARABLE, *ON, "--batch", "4", "--dtype", "bfloat16")
-    assert "4x8x9x9 bfloat16" in said
+    assert "bfloat16 4x8x9x9" in said
     assert "channels last" in out_of(capsys, "analyze", SEPARABLE, *ON, "--channels-last")
     assert "backward" in out_of(capsys, "analyze", SEPARABLE, *ON, "--train")
     said = out_of(capsys, "analyze", "conv2d(8,8,3)", *ON, "--input", "2x8x9x9")
