@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack, cast
 
 from roofline.core import files, schema
-from roofline.core.blocks import Block, Report, View, ViewOptions, safe
+from roofline.core.blocks import Block, Report, View, ViewOptions, escape_report
 from roofline.core.files import check_named_once, check_writable, write_together
 from roofline.core.rows import csv_text, frame_of, json_text
 from roofline.errors import InputError, argument, did_you_mean
@@ -114,7 +114,7 @@ class Result:
     def report(self, view: View | None = None) -> Report:
         """Return summary and blocks, control characters escaped."""
         blocks = tuple(self.blocks(view or View()))
-        return safe(Report(headline=self.summary, blocks=blocks))
+        return escape_report(Report(headline=self.summary, blocks=blocks))
 
     def to_data(self) -> dict[str, Any]:
         """Return plain data for JSON: the fields, and properties in ``ALSO_WRITTEN``."""

@@ -25,15 +25,15 @@ from roofline.analysis.rows import OperatorRow as OperatorRow
 from roofline.analysis.rows import Totals as Totals
 from roofline.analysis.rows import coverage_of as coverage_of
 from roofline.analysis.rows import fit_of as fit_of
+from roofline.analysis.rows import fit_text as fit_text
 from roofline.analysis.rows import fit_warnings as fit_warnings
-from roofline.analysis.rows import fit_words as fit_words
 from roofline.analysis.rows import fits as fits
 from roofline.analysis.rows import known_work as known_work
 from roofline.analysis.rows import minimum_times_of as minimum_times_of
+from roofline.analysis.rows import oversized as oversized
 from roofline.analysis.rows import row_of as row_of
 from roofline.analysis.rows import sum_eager_min_time_s as sum_eager_min_time_s
 from roofline.analysis.rows import sum_fused_bytes as sum_fused_bytes
-from roofline.analysis.rows import too_large as too_large
 from roofline.analysis.rows import unknown_capacity as unknown_capacity
 from roofline.run import Run as Run
 from roofline.workload.operators import Module as Module

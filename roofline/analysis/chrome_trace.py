@@ -19,7 +19,7 @@ from typing import Any
 from roofline.analysis.grouping import working
 from roofline.analysis.result import Analysis
 from roofline.analysis.rows import OperatorRow, minimum_times_of
-from roofline.analysis.words import Kind, above_roof, kind_of_time, run_words, short_op, time_of
+from roofline.analysis.words import Kind, above_roofline, kind_of_time, run_text, short_op, time_of
 from roofline.core import schema
 from roofline.core.text import printable
 from roofline.core.units import format_shape
@@ -259,7 +259,7 @@ def _other_data(analysis: Analysis, timelines: Mapping[str, int]) -> dict[str, A
         "schema_version": schema.VERSION,
         "model": printable(analysis.model),
         "inputs": [f"{format_shape(each.shape)} {each.dtype}" for each in analysis.inputs],
-        "run": run_words(analysis.run),
+        "run": run_text(analysis.run),
         "machine": printable(profile.name),
         "threads": describe_threads(profile, analysis.threads),
         "ceilings": origin(profile, None),
@@ -294,5 +294,7 @@ def _other_data(analysis: Analysis, timelines: Mapping[str, int]) -> dict[str, A
         }
     else:
         known["overhead"] = "unknown: the pass was not timed as a whole"
-    known["warnings"] = [printable(each) for each in (*above_roof(analysis), *analysis.warnings)]
+    known["warnings"] = [
+        printable(each) for each in (*above_roofline(analysis), *analysis.warnings)
+    ]
     return {name: value for name, value in known.items() if value not in (None, [], {})}

@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from roofline.analysis.points import Roofs, drawn, points_of, roof_lines, strip_of, types_by_time
 from roofline.analysis.result import Analysis
 from roofline.analysis.rows import fit_warnings
-from roofline.analysis.words import above_roof, machine_words, provenance_words
-from roofline.core.sampling import interval_words, median_text
+from roofline.analysis.words import above_roofline, machine_text, provenance_text
+from roofline.core.sampling import interval_text, median_text
 from roofline.core.text import NOTE, counted, printable
 from roofline.core.units import format_s, format_shape
 from roofline.errors import InputError
@@ -34,7 +34,7 @@ def draw_analysis(
     """Draw the roofline of an analysis: measured times where there are any, else minimum times."""
     handles = draw_on(figure.subplots(), analysis, roof_lines(analysis, roofs), labels=labels)
     title_figure(figure, title_of(analysis), subtitle_of(analysis))
-    foot_figure(figure, handles, [provenance_words(analysis.hardware)], picture_warnings(analysis))
+    foot_figure(figure, handles, [provenance_text(analysis.hardware)], picture_warnings(analysis))
 
 
 def draw_on(
@@ -68,7 +68,7 @@ def subtitle_of(analysis: Analysis) -> str:
         points = f"points: eager minimum times, all operands from {profile.memory[0].name}"
     if is_measured(analysis):
         points = "points: measured times"
-    return machine_words(analysis, state, points)
+    return machine_text(analysis, state, points)
 
 
 def title_of(analysis: Analysis) -> str:
@@ -89,7 +89,7 @@ def _time(analysis: Analysis) -> str:
     if totals.eager_min_time_s is not None:
         parts.append(f"minimum {format_s(totals.eager_min_time_s)}")
     if prediction is not None:
-        words = interval_words(prediction.predicted_s, prediction.low_s, prediction.high_s)
+        words = interval_text(prediction.predicted_s, prediction.low_s, prediction.high_s)
         parts.append(f"predicted {words[0]}")
     return ", ".join(parts)
 
@@ -97,7 +97,7 @@ def _time(analysis: Analysis) -> str:
 def picture_warnings(analysis: Analysis) -> list[str]:
     """Return what a reader of the picture must know, most important first."""
     missing = sum(bool(row.flop) and not drawn(row) for row in analysis.operators)
-    above = (each.removeprefix(NOTE) for each in above_roof(analysis))
+    above = (each.removeprefix(NOTE) for each in above_roofline(analysis))
     found = [*above, *map(printable, fit_warnings(analysis))]
     if missing:
         found.append(

@@ -115,10 +115,10 @@ def groups(
         by_name.setdefault(key(row), []).append(row)
     whole = Whole.of(analysis)
     found = [group_of(name, rows, whole) for name, rows in by_name.items()]
-    return tuple(sorted(found, key=lambda group: length(group, time_s)))
+    return tuple(sorted(found, key=lambda group: sort_key(group, time_s)))
 
 
-def length(group: Group, time_s: GroupTime) -> tuple[float, int]:
+def sort_key(group: Group, time_s: GroupTime) -> tuple[float, int]:
     """Return the sort key of groups: longest time first, then most traffic."""
     return (-(time_s(group) or 0.0), -group.work.traffic_bytes)
 
@@ -220,7 +220,7 @@ def module_tree(
             yield branch(node, "own", node.rows, node.own_parameters)
         if top is not None and len(inside) > top:
             groups_inside = [(each, group_of("", each.all_rows, whole)) for each in inside]
-            groups_inside.sort(key=lambda each: length(each[1], time_s))
+            groups_inside.sort(key=lambda each: sort_key(each[1], time_s))
             left_out = [each for each, _ in groups_inside[top:]]
         for each in inside:
             if not any(each is other for other in left_out):

@@ -19,7 +19,7 @@ from roofline.analysis.grouping import working
 from roofline.analysis.points import dtypes_in_use, points_of
 from roofline.analysis.result import Analysis
 from roofline.analysis.rows import OperatorRow
-from roofline.analysis.words import kind_of_time, provenance_words, sum_s, time_of
+from roofline.analysis.words import kind_of_time, provenance_text, sum_s, time_of
 from roofline.core.dtypes import DType
 from roofline.core.text import printable
 from roofline.core.units import format_flop_per_s, format_intensity, format_percent, format_s
@@ -380,7 +380,7 @@ def draw_layers(
     foot_figure(
         figure,
         [*handles, *_handles(layers)],
-        [*loss_notes(layers.all), *filter(None, notes), provenance_words(profile)],
+        [*loss_notes(layers.all), *filter(None, notes), provenance_text(profile)],
         warnings,
         columns=4,
     )

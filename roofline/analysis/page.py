@@ -12,9 +12,9 @@ from typing import Any
 from roofline.analysis import Analysis, OperatorRow
 from roofline.analysis.points import roof_lines, types_by_time
 from roofline.analysis.tables import operator_grid
-from roofline.analysis.words import beats_bound, kind_of_time, minimum_text, shape_of, short_op
+from roofline.analysis.words import is_below_minimum, kind_of_time, minimum_text, shape_of, short_op
 from roofline.core import schema
-from roofline.core.blocks import Grid, Report, View, safe
+from roofline.core.blocks import Grid, Report, View, escape_report
 from roofline.core.text import printable
 from roofline.machine.hardware import describe_threads
 from roofline.machine.quantities import origin
@@ -54,7 +54,7 @@ def machines_page(names: Sequence[str], analyses: Sequence[Analysis], report: Re
 
 
 def _live(analysis: Analysis, view: View) -> Grid:
-    (grid,) = safe(Report(headline="", blocks=(operator_grid(analysis, view),))).blocks
+    (grid,) = escape_report(Report(headline="", blocks=(operator_grid(analysis, view),))).blocks
     assert isinstance(grid, Grid)
     return grid
 
@@ -136,7 +136,7 @@ def _machine(name: str, analysis: Analysis, strings: Strings) -> dict[str, Any]:
         "bound": named(row.bound for row in rows),
         "source": _known(None if each is None else strings.place(each) for each in sources),
         **{name: _known(getattr(row, name) for row in rows) for name in _TIMES},
-        "above": [number for number, row in enumerate(rows) if beats_bound(row)],
+        "above": [number for number, row in enumerate(rows) if is_below_minimum(row)],
     }
 
 

@@ -12,7 +12,7 @@ from roofline.analysis.result import Analysis
 from roofline.analysis.rows import OperatorRow
 from roofline.analysis.words import (
     MODEL_ITSELF,
-    beats_bound,
+    is_below_minimum,
     module_of,
     rate_flop_per_s,
     shape_of,
@@ -113,7 +113,7 @@ def _point(rows: Sequence[OperatorRow], whole: float, in_module: Counter[str]) -
         flop_per_byte=flop / byte,
         flop_per_s=flop / at_rate_s,
         share=sum(time_s(row) or 0.0 for row in rows) / whole,
-        above=any(map(beats_bound, rows)),
+        above=any(map(is_below_minimum, rows)),
     )
 
 

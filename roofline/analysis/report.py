@@ -23,7 +23,7 @@ from roofline.analysis.tables import (
     unknown_grid,
 )
 from roofline.analysis.words import (
-    above_roof,
+    above_roofline,
     advice_notes,
     ceiling_text,
     headline_subject,
@@ -43,8 +43,8 @@ from roofline.core.sampling import (
     Sample,
     digits_of,
     digits_of_sample,
-    in_its_unit,
-    interval_words,
+    in_common_unit,
+    interval_text,
     median_cell,
     median_text,
 )
@@ -106,9 +106,7 @@ def _times_of_pass(analysis: Analysis) -> Iterable[str]:
     elif analysis.earlier is not None:
         yield f"measured {_earlier_time(analysis.earlier)} earlier"
     if (prediction := analysis.prediction) is not None:
-        middle, between = interval_words(
-            prediction.predicted_s, prediction.low_s, prediction.high_s
-        )
+        middle, between = interval_text(prediction.predicted_s, prediction.low_s, prediction.high_s)
         yield f"predicted {middle} (80 % interval {between})"
 
 
@@ -154,7 +152,7 @@ def analysis_blocks(analysis: Analysis, view: View) -> Iterable[Block]:
     if view.verbose:
         yield from advice_notes(analysis)
     warnings = (*fit_warnings(analysis), *analysis.warnings, *measurement_warnings(analysis))
-    yield from warning_notes((*warnings, *above_roof(analysis)), view)
+    yield from warning_notes((*warnings, *above_roofline(analysis)), view)
     yield from next_steps(view, *_commands(analysis))
 
 
@@ -250,7 +248,7 @@ def _latency_facts(analysis: Analysis, view: View) -> Iterable[tuple[str, str]]:
 
 
 def _predicted(analysis: Analysis, prediction: RunPrediction, view: View) -> str:
-    middle, between = interval_words(prediction.predicted_s, prediction.low_s, prediction.high_s)
+    middle, between = interval_text(prediction.predicted_s, prediction.low_s, prediction.high_s)
     parts = [f"{middle} (80 % prediction interval {between})"]
     if prediction.held_out_error is not None:
         parts.append(f"MAPE {_percent(prediction.held_out_error)} (leave-one-family-out)")
@@ -266,7 +264,7 @@ def _predicted(analysis: Analysis, prediction: RunPrediction, view: View) -> str
     spread = prediction.high_s - prediction.low_s
     if prediction.predicted_s:
         digits = digits_of(spread / prediction.predicted_s)
-        (_, operators, overhead), unit = in_its_unit(
+        (_, operators, overhead), unit = in_common_unit(
             prediction.predicted_s, (prediction.operators_s, prediction.overhead_s or 0.0), digits
         )
         known = prediction.overhead_s is not None
@@ -313,7 +311,7 @@ def _measured(analysis: Analysis, measurement: RunMeasurement, view: View) -> st
     if not view.verbose:
         return " · ".join([f"{median_text(sample)} ({_spread(sample)})", *share])
     digits = digits_of_sample(sample)
-    (whole, operators, gap), unit = in_its_unit(
+    (whole, operators, gap), unit = in_common_unit(
         sample.median_s, (measurement.operators_s, abs(measurement.overhead_s)), digits
     )
     named = "framework overhead" if measurement.overhead_s >= 0 else "timing overhead"

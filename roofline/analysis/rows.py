@@ -187,7 +187,7 @@ def fits(peak_bytes: int | None, capacity_bytes: int | None) -> bool | None:
     return peak_bytes <= capacity_bytes
 
 
-def fit_words(peak_bytes: int | None, capacity_bytes: int | None) -> str:
+def fit_text(peak_bytes: int | None, capacity_bytes: int | None) -> str:
     """Return ``"does not fit: 113 GB of 80 GiB"``, ``"fits into 80 GiB"`` or ``""`` (unknown)."""
     found = fits(peak_bytes, capacity_bytes)
     if found is None:
@@ -197,11 +197,11 @@ def fit_words(peak_bytes: int | None, capacity_bytes: int | None) -> str:
 
 
 def fit_of(analysis: Analysis) -> str:
-    """Return `fit_words` of the peak of a pass and the memory of its machine."""
-    return fit_words(analysis.totals.peak_memory_bytes, analysis.hardware.memory_capacity_bytes)
+    """Return `fit_text` of the peak of a pass and the memory of its machine."""
+    return fit_text(analysis.totals.peak_memory_bytes, analysis.hardware.memory_capacity_bytes)
 
 
-def too_large(names: Iterable[str], analyses: Iterable[Analysis]) -> list[str]:
+def oversized(names: Iterable[str], analyses: Iterable[Analysis]) -> list[str]:
     """Return the names of passes that do not fit: ``["a100 (113 GB of 80 GiB)"]``."""
     return [
         f"{name} ({_of(each.totals.peak_memory_bytes, each.hardware.memory_capacity_bytes)})"

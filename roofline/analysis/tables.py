@@ -36,7 +36,7 @@ from roofline.analysis.words import (
     sum_s,
     time_of,
 )
-from roofline.core.blocks import Column, Grid, View, right, table
+from roofline.core.blocks import Column, Grid, View, number_column, table
 from roofline.core.rows import grouped
 from roofline.core.sampling import interval_cell, median_cell
 from roofline.core.text import printable
@@ -110,18 +110,18 @@ class _Times:
 
         parts = [_part("Min time", lambda group: format_s(group.eager_min_time_s))]
         if self.is_predicted:
-            column = right("Predicted", 0 if of_groups else 1)
+            column = number_column("Predicted", 0 if of_groups else 1)
             parts.append(_Part(column, _predicted, sum_predicted))
         if self.is_measured and of_groups:
             parts.append(_part("Measured", measured))
         elif self.is_measured:
             parts += [
                 _Part(
-                    right("Measured"),
+                    number_column("Measured"),
                     lambda group: median_cell(group.measured_s, _iqr_s(group)),
                     measured,
                 ),
-                _Part(right("IQR", 11), lambda group: format_s(_iqr_s(group), 2)),
+                _Part(number_column("IQR", 11), lambda group: format_s(_iqr_s(group), 2)),
                 _part("FLOP/s", _flop_rate, 5),
                 _part("B/s", _byte_rate, 7),
                 _part("Efficiency", _efficiency, 3),
@@ -134,7 +134,7 @@ class _Times:
 
 def _part(heading: str, cell: _Cell, sacrifice: int = 0) -> _Part:
     """Return a column of numbers that add up."""
-    return _Part(right(heading, sacrifice), cell, cell)
+    return _Part(number_column(heading, sacrifice), cell, cell)
 
 
 def _work_parts(flop: int, byte: int, view: View) -> list[_Part]:
@@ -233,9 +233,9 @@ def operator_grid(analysis: Analysis, view: View) -> Grid:
         _part("Calls", lambda group: str(group.calls), 2 * crowded),
         _Part(output, lambda group: shape_of(group.rows[0])),
         *_work_parts(4 + 3 * (not view.fused), 9, view),
-        _Part(right("Limiting traffic", 13), limiting),
+        _Part(number_column("Limiting traffic", 13), limiting),
         _Part(
-            right("AI", 12 if crowded else 6),
+            number_column("AI", 12 if crowded else 6),
             lambda group: format_intensity(group.rows[0].intensity_flop_per_byte),
         ),
         _Part(limiter, lambda group: ceiling_text(group.rows[0].ceiling) or MISSING),
@@ -349,7 +349,11 @@ def _module_grid(analysis: Analysis, view: View, times: _Times) -> Grid:
         group = branch.group if branch.depth else times.total
         yield from (each.sum(group) for each in parts)
 
-    known = [Column(heading="Class", sacrifice=5), right("Calls", 3), right("Parameters", 2)]
+    known = [
+        Column(heading="Class", sacrifice=5),
+        number_column("Calls", 3),
+        number_column("Parameters", 2),
+    ]
     return Grid(
         title="Modules (including their submodules)",
         columns=(

@@ -84,7 +84,7 @@ def rate_flop_per_s(row: OperatorRow) -> float | None:
     return row.flop / row.measured_s if row.flop is not None and row.measured_s else None
 
 
-def beats_bound(row: OperatorRow) -> bool:
+def is_below_minimum(row: OperatorRow) -> bool:
     """Return whether a measured time is below the minimum time by more than the tolerance."""
     return bool(
         row.measured_s
@@ -93,14 +93,14 @@ def beats_bound(row: OperatorRow) -> bool:
     )
 
 
-def above_roof(analysis: Analysis) -> tuple[str, ...]:
+def above_roofline(analysis: Analysis) -> tuple[str, ...]:
     """Return lines about operators above the roofline.
 
     A time below the minimum is an error of ours: one line each. A rate above the ceiling is not:
     counted FLOP that a kernel can leave out. One line per ceiling.
     """
     faster = sorted(
-        filter(beats_bound, analysis.operators),
+        filter(is_below_minimum, analysis.operators),
         key=lambda row: (row.measured_s or 0.0) / (row.eager_min_time_s or 1.0),
     )
     lines = [
@@ -115,7 +115,7 @@ def above_roof(analysis: Analysis) -> tuple[str, ...]:
     by_convention: Counter[str] = Counter()
     for row in analysis.operators:
         rate, attainable = rate_flop_per_s(row), row.attainable_flop_per_s
-        if rate is None or attainable is None or beats_bound(row):
+        if rate is None or attainable is None or is_below_minimum(row):
             continue
         if rate > TOLERANCE * attainable:
             by_convention[row.ceiling] += 1
@@ -143,7 +143,7 @@ def pass_s(analysis: Analysis) -> float | None:
     )
 
 
-def basis_words(finding: Finding) -> str:
+def basis_text(finding: Finding) -> str:
     """Return the kind of time of a finding's saving."""
     return _BASIS[finding.basis] if finding.saving_s is not None else "measured only"
 
@@ -161,7 +161,7 @@ def saving_text(finding: Finding) -> str:
     return f"{text} ({format_s(finding.saving_low_s)} … {format_s(finding.saving_high_s)})"
 
 
-def names_of(analysis: Analysis, finding: Finding) -> str:
+def location_text(analysis: Analysis, finding: Finding) -> str:
     """Return the slowest operator of a finding, its module, and the number of others."""
     rows = [analysis.operators[index] for index in finding.operators]
     if not rows:
@@ -183,7 +183,7 @@ def machines_advice_notes(names: Sequence[str], analyses: Sequence[Analysis]) ->
             if share > shares.get(each.rule, -1.0):
                 shares[each.rule], first[each.rule] = share, each
             # The first finding of a rule on a machine saves most.
-            words = f"{name} {saving_text(each)}, {format_percent(share)} ({basis_words(each)})"
+            words = f"{name} {saving_text(each)}, {format_percent(share)} ({basis_text(each)})"
             saved.setdefault(each.rule, {}).setdefault(name, words)
     if not shares:
         return
@@ -217,7 +217,7 @@ def savings_fact(analysis: Analysis) -> Iterable[tuple[str, str]]:
 def advice_notes(analysis: Analysis) -> Iterable[Notes]:
     """Yield the findings with evidence and change, the largest savings first."""
     lines = [
-        f"{each.rule}, {saving_text(each)} {basis_words(each)} · {names_of(analysis, each)} ·"
+        f"{each.rule}, {saving_text(each)} {basis_text(each)} · {location_text(analysis, each)} ·"
         f" {each.evidence} ⇒ {each.change}"
         for each in analysis.findings[:_SHOWN]
     ]
@@ -244,7 +244,7 @@ def pass_noun(run: Run) -> str:
     return "training step" if run.train else "forward pass"
 
 
-def run_words(run: Run) -> str:
+def run_text(run: Run) -> str:
     """Return the settings of a run: ``"training step (adamw) · autocast bfloat16"``."""
     kind = "inference"
     if run.train:
@@ -276,7 +276,7 @@ def model_fact(analysis: Analysis) -> tuple[str, str]:
 def run_fact(analysis: Analysis) -> Iterable[tuple[str, str]]:
     """Yield the fact ``Run`` unless the model ran as it is, in inference."""
     if analysis.run != Run():
-        yield "Run", run_words(analysis.run)
+        yield "Run", run_text(analysis.run)
 
 
 def machine_fact(analysis: Analysis, view: View) -> tuple[str, str]:
@@ -477,20 +477,20 @@ def sum_of_intensity(flop: int, byte: int, unknown: int) -> str:
     )
 
 
-def saved_words(saved: float | None, form: Callable[[float], str]) -> str:
+def saving_or_loss(saved: float | None, form: Callable[[float], str]) -> str:
     """Return a saving, or ``"adds …"`` for a loss."""
     if saved is None:
         return MISSING
     return form(saved) if saved >= 0 else f"adds {form(-saved)}"
 
 
-def provenance_words(profile: HardwareProfile) -> str:
+def provenance_text(profile: HardwareProfile) -> str:
     """Return the origin of the ceilings."""
     how = "; details: `roofline hardware show`" if profile.host else ""
     return f"Ceilings: {origin(profile, None)}{how}"
 
 
-def machine_words(analysis: Analysis, *more: str) -> str:
+def machine_text(analysis: Analysis, *more: str) -> str:
     """Return CPU, machine, threads and `more`, separated by dots."""
     profile = analysis.hardware
     cpu = printable(profile.host.cpu_model) if profile.host else ""

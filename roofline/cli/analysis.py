@@ -28,7 +28,7 @@ from roofline.cli.options import (
     top_option,
     value,
 )
-from roofline.cli.streams import tell, working
+from roofline.cli.streams import print_stderr, progress_bar
 from roofline.core.blocks import View
 from roofline.errors import IncompleteError, InputError
 
@@ -135,7 +135,7 @@ def analyze(
         raise InputError(f"--layers: takes one machine, got {len(machines)} --hardware; give one")
     from roofline.pipeline.analyses import analyze, compare_machines
 
-    with working() as progress:
+    with progress_bar() as progress:
         if several:
             result = compare_machines(model, progress=progress, **run)
         else:
@@ -186,8 +186,10 @@ def profile(
     picture = layers.picture(output)
     from roofline.pipeline.profiles import profile
 
-    with working("Measuring") as progress:
-        result = profile(model, force=output.force, progress=progress, say=tell, **run, **options)
+    with progress_bar("Measuring") as progress:
+        result = profile(
+            model, force=output.force, progress=progress, say=print_stderr, **run, **options
+        )
     output.present(result, view, **picture)
 
 
@@ -215,16 +217,21 @@ def predict(model: str, run: dict[str, Any], operators: Any, view: View, output:
     from roofline.pipeline.analyses import with_findings
     from roofline.pipeline.predictions import predict
 
-    with working("Predicting") as progress:
+    with progress_bar("Predicting") as progress:
         result = predict(
-            model, operators=operators, force=output.force, progress=progress, say=tell, **run
+            model,
+            operators=operators,
+            force=output.force,
+            progress=progress,
+            say=print_stderr,
+            **run,
         )
     # `predict` leaves them out: a loop of predictions does not need them.
     result = with_findings(result, run["hardware"], no_cache=run["no_cache"])
     output.present(result, view)
     if not any(each.predicted_s is not None for each in result.operators):
         name = result.hardware.name
-        tell(f"No operator could be predicted on '{name}': minimum times only")
+        print_stderr(f"No operator could be predicted on '{name}': minimum times only")
 
 
 @command(
@@ -263,11 +270,11 @@ def advise(
                 raise InputError(f"{written}: has no effect on {model}, a saved analysis")
         advice = read_advice(model)
         if not advice.findings:
-            tell(f"{model} contains no findings; `roofline advise` may not have run")
+            print_stderr(f"{model} contains no findings; `roofline advise` may not have run")
     else:
         from roofline.pipeline.advising import advise
 
-        with working("Advising") as progress:
+        with progress_bar("Advising") as progress:
             advice = advise(
                 model,
                 measure=measure,
@@ -275,7 +282,7 @@ def advise(
                 top=view.rows(),
                 force=output.force,
                 progress=progress,
-                say=tell,
+                say=print_stderr,
                 **run,
             )
     output.present(advice, view)

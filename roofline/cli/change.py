@@ -16,15 +16,21 @@ from roofline.cli.options import (
     Output,
     command,
     flag,
+    in_section,
     model_argument,
     option,
     output_pack,
     run_pack,
-    titled,
     top_option,
     value,
 )
-from roofline.cli.streams import present_result, print_as_tables, say_written, tell, working
+from roofline.cli.streams import (
+    present_result,
+    print_as_tables,
+    print_stderr,
+    print_written,
+    progress_bar,
+)
 from roofline.core.blocks import View
 from roofline.core.text import counted
 from roofline.errors import InputError
@@ -39,7 +45,7 @@ _SHORTCUTS = ("full", "low")
     "optimize",
     model_argument(required=False),
     run_pack(*SIZES, "hardware", "threads"),
-    *titled(
+    *in_section(
         "Search",
         value(
             "--cost",
@@ -72,7 +78,7 @@ _SHORTCUTS = ("full", "low")
         ),
         flag("--fused", "Assume that activations are fused into their operators."),
     ),
-    *titled(
+    *in_section(
         MEASURING,
         value(
             "--baseline",
@@ -117,22 +123,24 @@ def optimize(
 
     # Options that are not given take the defaults of the search.
     given = {name: each for name, each in {**run, **options}.items() if each is not None}
-    with working("Optimizing") as progress:
-        result = optimize(model, force=output.force, progress=progress, say=tell, **given)
+    with progress_bar("Optimizing") as progress:
+        result = optimize(model, force=output.force, progress=progress, say=print_stderr, **given)
     output.present(result, View(top=top))
     modules = [str(path) for path in output.files if path.suffix.lower() == ".pt2"]
     content = "the original (no faster graph was found)" if result.is_kept else "the result"
     for path in modules:
-        tell(f"{path} contains {content}; load it with torch.export.load({path!r}).module()")
+        print_stderr(
+            f"{path} contains {content}; load it with torch.export.load({path!r}).module()"
+        )
     if modules:
-        tell(
+        print_stderr(
             f"Its weights are those of {model} as built: random, unless it loads trained ones; in"
             " Python, roofline.optimize(module, inputs) keeps the weights of a module"
         )
 
 
 def _list_rules(names: str) -> None:
-    from roofline.core.blocks import Report, safe, table
+    from roofline.core.blocks import Report, escape_report, table
     from roofline.substitution.rules.rule import select_rules
 
     rules = select_rules(names)
@@ -142,13 +150,13 @@ def _list_rules(names: str) -> None:
         " safe: no added work, no change of layout"
     )
     blocks = (table("", rules, columns, left=columns),)
-    print_as_tables(safe(Report(headline=headline, blocks=blocks)))
+    print_as_tables(escape_report(Report(headline=headline, blocks=blocks)))
 
 
 @command(
     "quantize",
     model_argument(weights=False),
-    *titled(
+    *in_section(
         "Bit widths",
         value(
             "--weights BITS",
@@ -195,7 +203,7 @@ def _list_rules(names: str) -> None:
         ),
     ),
     run_pack(*SIZES, "hardware", "threads"),
-    *titled(
+    *in_section(
         MEASURING,
         flag("--measure", "Time native bfloat16 and int8 variants here, interleaved."),
         value("--rounds N", "With --measure: number of rounds.  [default: 7]", type=int),
@@ -217,8 +225,10 @@ def quantize(
     output.check(Quantization)
     from roofline.pipeline.quantizing import quantize
 
-    with working("Quantizing") as progress:
-        result = quantize(model, force=output.force, progress=progress, say=tell, **run, **options)
+    with progress_bar("Quantizing") as progress:
+        result = quantize(
+            model, force=output.force, progress=progress, say=print_stderr, **run, **options
+        )
     output.present(result, View(top=top))
 
 
@@ -247,8 +257,8 @@ def export(model: str, run: dict[str, Any], opset: int | None, output: Output) -
             "-o -: a model cannot be written to stdout; name a file, such as -o model.onnx"
         )
     checked_paths(files, opset=opset, overwrite=output.force)
-    with working("Exporting") as progress:
+    with progress_bar("Exporting") as progress:
         progress(0.0, str(model))
         result = export(model, files=files, opset=opset, overwrite=output.force, **run)
     present_result(result, stdout_format=output.format, view=View(verbose=output.verbose))
-    say_written(files)
+    print_written(files)

@@ -20,7 +20,7 @@ from roofline.cli.options import (
     top_option,
     value,
 )
-from roofline.cli.streams import tell, working
+from roofline.cli.streams import print_stderr, progress_bar
 from roofline.core.blocks import View
 from roofline.errors import InputError
 from roofline.run import VARIED, each_of
@@ -132,7 +132,7 @@ def compare(
 
         from roofline.pipeline.sweeps.sweeping import sweep as sweep_over
 
-        with working("Sweeping") as progress:
+        with progress_bar("Sweeping") as progress:
             result = sweep_over(
                 *models,
                 axes=sweep,
@@ -151,7 +151,7 @@ def compare(
     view = View(by=by or ("module" if depth is not None else "operator"), top=top, depth=depth)
     from roofline.pipeline.comparisons import compare
 
-    with working("Measuring" if measure else "") as progress:
+    with progress_bar("Measuring" if measure else "") as progress:
         result = compare(
             *models,
             reference=reference_or_first,
@@ -159,7 +159,7 @@ def compare(
             rounds=rounds,
             force=output.force,
             progress=progress,
-            say=tell,
+            say=print_stderr,
             **run,
         )
     output.present(result, view)

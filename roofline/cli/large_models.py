@@ -13,15 +13,15 @@ from roofline.cli.options import (
     Output,
     command,
     flag,
+    in_section,
     model_argument,
     output_pack,
     run_option,
     run_pack,
-    titled,
     top_option,
     value,
 )
-from roofline.cli.streams import tell, working
+from roofline.cli.streams import print_stderr, progress_bar
 from roofline.core.blocks import View
 from roofline.errors import InputError
 
@@ -54,7 +54,7 @@ def _words(
 @command(
     "llm",
     click.Argument(["model"]),
-    *titled(
+    *in_section(
         "Stages",
         value(
             "--config SIZES|NAME|FILE",
@@ -69,7 +69,7 @@ def _words(
         *_ON_MACHINE,
         takes_inputs=False,
     ),
-    *titled(
+    *in_section(
         "What-ifs",
         value(
             "--weight-bits LIST",
@@ -85,7 +85,7 @@ def _words(
             callback=whole_numbers,
         ),
     ),
-    *titled(
+    *in_section(
         MACHINE,
         value("--memory SIZE", "Available memory, such as 80GiB.  [default: the machine's]"),
     ),
@@ -111,7 +111,7 @@ def llm(
     output.check(Language)
     from roofline.pipeline.language import analyze_language
 
-    with working() as progress:
+    with progress_bar() as progress:
         result = analyze_language(model, progress=progress, **run, **options)
     output.present(result, View(top=top))
     for each in result.stages:
@@ -121,7 +121,7 @@ def llm(
 @command(
     "scale",
     model_argument(),
-    *titled(
+    *in_section(
         "Links",
         value(
             "--data-parallel N",
@@ -145,7 +145,7 @@ def llm(
             default="ring",
         ),
     ),
-    *titled(
+    *in_section(
         "Training step",
         value(
             "--accumulate K",
@@ -182,13 +182,13 @@ def scale(model: str, measured: bool, run: dict[str, Any], output: Output, **opt
     output.check(Scaling)
     from roofline.pipeline.scaling import scale
 
-    with working("Timing a step" if measured else "") as progress:
+    with progress_bar("Timing a step" if measured else "") as progress:
         result = scale(
             model,
             measured=measured,
             force=output.force,
             progress=progress,
-            say=tell,
+            say=print_stderr,
             **run,
             **options,
         )
@@ -212,6 +212,6 @@ def compile_(model: str, run: dict[str, Any], top: int | None, output: Output) -
     output.check(Compilation)
     from roofline.pipeline.analyses import analyze_compiled
 
-    with working() as progress:
+    with progress_bar() as progress:
         result = analyze_compiled(model, progress=progress, **run)
     output.present(result, View(top=top))

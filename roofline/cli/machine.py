@@ -24,8 +24,14 @@ from roofline.cli.options import (
     top_option,
     value,
 )
-from roofline.cli.streams import present_result, print_as_tables, say_written, tell, working
-from roofline.core.blocks import Report, View, notes, safe
+from roofline.cli.streams import (
+    present_result,
+    print_as_tables,
+    print_stderr,
+    print_written,
+    progress_bar,
+)
+from roofline.core.blocks import Report, View, escape_report, notes
 from roofline.core.text import counted
 from roofline.core.units import parse_clock, parse_transfer_rate
 from roofline.errors import InputError, MeasurementError
@@ -89,7 +95,7 @@ def measure(
         sections = explain_measurement()
         blocks = [each for section in sections for each in notes(section.title, section.lines)]
         headline = "Method of measurement"
-        print_as_tables(safe(Report(headline=headline, blocks=tuple(blocks))))
+        print_as_tables(escape_report(Report(headline=headline, blocks=tuple(blocks))))
     elif links:
         _measure_links(others, output)
     elif quick and thorough:
@@ -120,7 +126,7 @@ def _measure(
         )
     from roofline.pipeline.measuring import measure_with_samples
 
-    with working("Measuring this machine", redraw=False) as progress:
+    with progress_bar("Measuring this machine", redraw=False) as progress:
         latest = LatestRate(progress)
         measured = measure_with_samples(
             effort=effort,
@@ -128,7 +134,7 @@ def _measure(
             threads=threads,
             progress=latest.report,
             found=latest.found,
-            waiting=lambda why: tell(f"roofline: {why}"),
+            waiting=lambda why: print_stderr(f"roofline: {why}"),
         )
     # Files first: what is printed may end early, in a pipe that closes.
     measured.profile.save(*output.files, overwrite=output.force)
@@ -138,13 +144,15 @@ def _measure(
     result = hardware_change(before, measured.profile) if before else measured.profile
     present_result(result, stdout_format=output.format, view=View(verbose=output.verbose))
     written = (each for path in output.files for each in (path, samples.get(path)))
-    say_written([each for each in (measured.file, *written) if each])
+    print_written([each for each in (measured.file, *written) if each])
     if measured.note:
-        tell(measured.note)
+        print_stderr(measured.note)
     if measured.problem:
         raise InputError(measured.problem)
     if measured.file is not None and measured.file.stem.endswith("-quick"):
-        tell(f"analyze keeps using the full profile; for this one: --hardware {measured.file.stem}")
+        print_stderr(
+            f"analyze keeps using the full profile; for this one: --hardware {measured.file.stem}"
+        )
 
 
 class LatestRate:
@@ -176,11 +184,11 @@ def _measure_links(others: list[str], output: Output) -> None:
     output.check(HardwareProfile)
     from roofline.pipeline.measuring import measure_links
 
-    profile = measure_links(say=tell)
+    profile = measure_links(say=print_stderr)
     # Files first: what is printed may end early, in a pipe that closes.
     profile.save(*output.files, overwrite=output.force)
     present_result(profile, stdout_format=output.format, view=View(verbose=output.verbose))
-    say_written((catalog.host_file(), *output.files))
+    print_written((catalog.host_file(), *output.files))
 
 
 @command(
@@ -207,14 +215,14 @@ def calibrate(quick: bool, fresh: bool, force: bool, dtypes: tuple[str, ...]) ->
     """
     from roofline.pipeline.calibrations import calibrate
 
-    with working("Calibrating") as progress:
+    with progress_bar("Calibrating") as progress:
         result = calibrate(
             quick=quick,
             fresh=fresh,
             dtypes=_each_once(dtypes),
             force=force,
             progress=progress,
-            say=tell,
+            say=print_stderr,
         )
     print_as_tables(result.report())
     if result.interrupted:
@@ -281,13 +289,13 @@ def validate(
     for name in VARIED[:-1]:
         if isinstance(run[name], list):
             run[name] = _each_once(run[name])
-    with working("Validating") as progress:
+    with progress_bar("Validating") as progress:
         result = validate(
             _each_once(models),
             operators_measured=operators == "measured",
             force=output.force,
             progress=progress,
-            say=tell,
+            say=print_stderr,
             **run,
             **options,
         )
@@ -312,7 +320,7 @@ def list_() -> None:
     print_as_tables(catalog_report(known))
     for each in known:
         if each.profile is None:
-            tell(f"roofline: warning: {each.error}")
+            print_stderr(f"roofline: warning: {each.error}")
 
 
 def _machine_argument(name: str, metavar: str, default: str | None = None) -> click.Argument:
@@ -354,7 +362,7 @@ def diff(first: str, second: str, output: Output) -> None:
 
 def _present(result: Result, warnings: Iterable[str], output: Output) -> None:
     for each in dict.fromkeys(warnings):
-        tell(f"roofline: warning: {each}")
+        print_stderr(f"roofline: warning: {each}")
     output.present(result)
 
 
@@ -461,9 +469,9 @@ def fit(file: Path, force: bool, **given: Any) -> None:
             "minimum times are valid only if every cache is given: traffic of a missing cache is"
             " charged to the next level"
         )
-        tell(f"roofline: warning: {reason}")
+        print_stderr(f"roofline: warning: {reason}")
     profile.save(file, overwrite=force)
-    say_written((file,))
+    print_written((file,))
 
 
 def _sheet(file: Path, given: dict[str, Any]) -> DataSheet:
@@ -537,7 +545,7 @@ def _report(profile: HardwareProfile) -> Report:
     ]
     title = f"Ridge points of {counted(profile.threads, 'core')} (FLOP/B of {memory.label})"
     blocks = (*notes("Ceilings", arithmetic_lines(profile)), *notes(title, ridges))
-    return safe(Report(headline=f"{profile.name}: {profile.description}", blocks=blocks))
+    return escape_report(Report(headline=f"{profile.name}: {profile.description}", blocks=blocks))
 
 
 for _each in (show, diff, fit):

@@ -16,8 +16,8 @@ from roofline.cli.streams import (
     columns,
     end_on_interrupt,
     forget_interrupts,
+    print_stderr,
     spelled,
-    tell,
 )
 from roofline.core.source_errors import PlacedError, caret_lines
 from roofline.errors import RooflineError, command_line, did_you_mean
@@ -154,7 +154,7 @@ def run(arguments: list[str] | None = None) -> int:
         elif unwritten:
             code, said = 1, [f"roofline: error: stdout cannot be written: {unwritten}"]
         for line in filter(None, said):
-            tell(line)
+            print_stderr(line)
         return code
 
 

@@ -65,7 +65,7 @@ def flag(name: str, description: str, *, to: str = "", **how: Any) -> Option:
     return Option((name, *filter(None, (to,))), is_flag=True, help=description, **how)
 
 
-def titled(title: str, *options: Option) -> Sequence[Option]:
+def in_section(title: str, *options: Option) -> Sequence[Option]:
     """Set the help group of options, and return them."""
     for each in options:
         each.title = title
@@ -73,7 +73,7 @@ def titled(title: str, *options: Option) -> Sequence[Option]:
 
 
 @dataclass(frozen=True)
-class Pack:
+class OptionGroup:
     """Parameters that `make` combines into the argument `name` of a command."""
 
     name: str
@@ -100,9 +100,9 @@ class Command(click.Command):
                 formatter.write_dl(groups[title])
 
 
-def command(name: str, *params: click.Parameter | Pack) -> Callable[..., Command]:
+def command(name: str, *params: click.Parameter | OptionGroup) -> Callable[..., Command]:
     """Return a decorator that makes a command of a function with the keywords `params`."""
-    packs = [each for each in params if isinstance(each, Pack)]
+    packs = [each for each in params if isinstance(each, OptionGroup)]
 
     def decorate(function: Callable[..., None]) -> Command:
         def called(**given: Any) -> None:
@@ -110,7 +110,7 @@ def command(name: str, *params: click.Parameter | Pack) -> Callable[..., Command
                 pack.take(given)
             function(**given)
 
-        single = [each.params if isinstance(each, Pack) else (each,) for each in params]
+        single = [each.params if isinstance(each, OptionGroup) else (each,) for each in params]
         return Command(
             name,
             params=[each for some in single for each in some],
@@ -208,18 +208,20 @@ _WEIGHTS = value("--weights FILE", "State dict of the model (docs/how-to/files.m
 
 def model_argument(
     *, required: bool = True, weights: bool = True, complete: Any = candidates.models
-) -> Pack:
+) -> OptionGroup:
     """Return MODEL with its options."""
     argument = click.Argument(["model"], required=required, shell_complete=complete)
-    return Pack("model", (argument, *((_WEIGHTS,) if weights else ()), _TRUST), _stored)
+    return OptionGroup("model", (argument, *((_WEIGHTS,) if weights else ()), _TRUST), _stored)
 
 
-def models_argument(metavar: str, *, required: bool, complete: Any = candidates.models) -> Pack:
+def models_argument(
+    metavar: str, *, required: bool, complete: Any = candidates.models
+) -> OptionGroup:
     """Return MODELS with their options."""
     argument = click.Argument(
         ["models"], nargs=-1, required=required, metavar=metavar, shell_complete=complete
     )
-    return Pack("models", (argument, _WEIGHTS, _TRUST), _all_stored)
+    return OptionGroup("models", (argument, _WEIGHTS, _TRUST), _all_stored)
 
 
 INPUT = value(
@@ -274,7 +276,9 @@ def run_option(name: str, *declarations: str, several: bool = False, **how: Any)
     return Option(declarations or (f"--{name.replace('_', '-')}", name), **{**settings, **how})
 
 
-def run_pack(*names: str | Option, several: Sequence[str] = (), takes_inputs: bool = True) -> Pack:
+def run_pack(
+    *names: str | Option, several: Sequence[str] = (), takes_inputs: bool = True
+) -> OptionGroup:
     """Return options of a run as one dictionary of keywords.
 
     Args:
@@ -292,7 +296,7 @@ def run_pack(*names: str | Option, several: Sequence[str] = (), takes_inputs: bo
             given[name] = one_or_all(given[name])
         return {**given, "inputs": list(given["inputs"]) or None} if takes_inputs else given
 
-    return Pack("run", (INPUT, *found) if takes_inputs else tuple(found), make)
+    return OptionGroup("run", (INPUT, *found) if takes_inputs else tuple(found), make)
 
 
 def one_or_all(given: tuple[Any, ...]) -> Any:
@@ -316,7 +320,7 @@ def top_option(of: str, default: int = 10) -> Option:
     )
 
 
-VIEW = Pack(
+VIEW = OptionGroup(
     "view",
     (
         value(
@@ -367,7 +371,7 @@ class Layers:
         return {"layers": True, "paper": load_hardware(self.paper) if self.paper else None}
 
 
-LAYERS = Pack(
+LAYERS = OptionGroup(
     "layers",
     (
         flag(
@@ -421,7 +425,9 @@ class Output:
         )
 
 
-def output_pack(suffixes: str, *, measures: bool = False, formats: Sequence[str] = ()) -> Pack:
+def output_pack(
+    suffixes: str, *, measures: bool = False, formats: Sequence[str] = ()
+) -> OptionGroup:
     """Return ``-o``, ``--force``, ``--format`` and ``--verbose``.
 
     Args:
@@ -430,7 +436,7 @@ def output_pack(suffixes: str, *, measures: bool = False, formats: Sequence[str]
         formats: formats of stdout; none: those of the suffixes.
     """
     known = formats or [each for each in STDOUT_FORMATS if f".{each}" in suffixes.split()]
-    return Pack(
+    return OptionGroup(
         "output",
         (
             option(

@@ -25,7 +25,7 @@ from roofline.cli.options import (
     run_pack,
     value,
 )
-from roofline.cli.streams import present_result, say_written, tell, working
+from roofline.cli.streams import present_result, print_stderr, print_written, progress_bar
 from roofline.core.blocks import View
 from roofline.errors import InputError
 
@@ -72,7 +72,7 @@ def check(
         raise InputError(f"-o {against}: is the baseline; choose another file")
     from roofline.pipeline.checking import check
 
-    with working() as progress:
+    with progress_bar() as progress:
         result = check(
             model, against=against, fail_if=fail_if, update=update, progress=progress, **run
         )
@@ -81,9 +81,9 @@ def check(
     present_result(result, stdout_format=output.format, view=View(verbose=output.verbose))
     if update and against is not None:
         if fail_if:
-            tell("--update: --fail-if is not checked against a new baseline")
-        say_written((against,))
-    say_written(output.files)
+            print_stderr("--update: --fail-if is not checked against a new baseline")
+        print_written((against,))
+    print_written(output.files)
     result.raise_if_failed()
 
 
@@ -105,7 +105,7 @@ def crosscheck(model: str, run: dict[str, Any], output: Output) -> None:
     output.check(Crosscheck)
     from roofline.pipeline.crosschecks import crosscheck
 
-    with working("Counting"):
+    with progress_bar("Counting"):
         result = crosscheck(model, **run)
     output.present(result)
 
@@ -166,7 +166,7 @@ def operators(
         _refuse(context, ("pattern", "type_"), "has no effect with --missing")
         from roofline.pipeline.crosschecks import missing_operators
 
-        with working("Counting"):
+        with progress_bar("Counting"):
             result = missing_operators(model, **run)
     output.present(result)
 

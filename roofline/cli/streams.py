@@ -243,7 +243,7 @@ def _fill_descriptors() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
-def tell(text: str) -> None:
+def print_stderr(text: str) -> None:
     """Print one line on stderr."""
     _write(sys.stderr, f"{printable(text)}\n")
 
@@ -261,7 +261,7 @@ def columns() -> int:
     return shutil.get_terminal_size((100, 24)).columns
 
 
-def put(content: str | bytes) -> None:
+def write_stdout(content: str | bytes) -> None:
     """Write the content of a file to stdout, byte for byte."""
     if isinstance(content, str):
         content = content.encode("utf-8", "backslashreplace")
@@ -291,7 +291,7 @@ def plain_console(*, stderr: bool = False) -> Console:
 
 
 @contextmanager
-def working(what: str = "", *, redraw: bool = True) -> Generator[Callable[[float, str], None]]:
+def progress_bar(what: str = "", *, redraw: bool = True) -> Generator[Callable[[float, str], None]]:
     """Show progress on stderr: a bar on a terminal, one line in a file.
 
     Output of the user's models goes to stderr as well.
@@ -328,7 +328,7 @@ def working(what: str = "", *, redraw: bool = True) -> Generator[Callable[[float
             if is_terminal:
                 bar.start()
             else:
-                tell(f"{what} …")
+                print_stderr(f"{what} …")
         bar.update(task, completed=fraction, now=now, refresh=not redraw)
 
     try:
@@ -337,16 +337,16 @@ def working(what: str = "", *, redraw: bool = True) -> Generator[Callable[[float
     finally:
         bar.stop()
     if measures_first and host_file().exists():
-        tell(
+        print_stderr(
             f"Measured this machine and kept the result in {host_file()};"
             " `roofline measure` does it again"
         )
 
 
-def say_written(paths: Sequence[Path]) -> None:
+def print_written(paths: Sequence[Path]) -> None:
     """Print the names of the written files."""
     for path in paths:
-        tell(f"Wrote {path}")
+        print_stderr(f"Wrote {path}")
 
 
 def print_as_tables(report: Report) -> None:
@@ -369,7 +369,7 @@ def present_result(
     # Files first: printing may end early in a closed pipe.
     result.write(files, view, overwrite=force, **picture)
     if stdout_format is not None:
-        put(result.render(stdout_format, view, **picture))
+        write_stdout(result.render(stdout_format, view, **picture))
     else:
         print_as_tables(result.report(replace(view, today=date.today())))
-    say_written(files)
+    print_written(files)

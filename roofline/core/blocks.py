@@ -190,7 +190,7 @@ def cell_text(name: str, value: object) -> str:
 _Item = TypeVar("_Item")
 
 
-def right(heading: str, sacrifice: int = 0) -> Column:
+def number_column(heading: str, sacrifice: int = 0) -> Column:
     """Return a column of numbers."""
     return Column(heading=heading, align="right", sacrifice=sacrifice)
 
@@ -264,7 +264,7 @@ def next_steps(view: View, *commands: str) -> list[Notes]:
     return [Notes(title=f"Next: {lines}", lines=(), urgent=False)]
 
 
-def safe(report: Report) -> Report:
+def escape_report(report: Report) -> Report:
     """Return the report with control characters of names and messages as escapes."""
 
     def row(cells: tuple[str, ...]) -> tuple[str, ...]:

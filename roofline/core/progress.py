@@ -18,7 +18,7 @@ def silent(*_: object) -> None:
     """Ignore progress and messages."""
 
 
-def onwards(progress: Progress | None) -> Progress:
+def monotonic(progress: Progress | None) -> Progress:
     """Return progress that never decreases, for several sources."""
     most = 0.0
 
@@ -32,7 +32,7 @@ def onwards(progress: Progress | None) -> Progress:
 
 
 @contextlib.contextmanager
-def unlogged() -> Generator[None]:
+def suppress_logging() -> Generator[None]:
     """Disable logging inside the context."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
@@ -43,8 +43,8 @@ def unlogged() -> Generator[None]:
 
 
 @contextlib.contextmanager
-def quiet() -> Generator[None]:
+def suppress_output() -> Generator[None]:
     """Disable logging and warnings inside the context."""
-    with unlogged(), warnings.catch_warnings():
+    with suppress_logging(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

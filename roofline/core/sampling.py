@@ -89,7 +89,7 @@ def digits_of_sample(sample: Sample) -> int:
     return digits_of(sample.spread) if len(sample.times_s) > 1 else _DIGITS
 
 
-def in_its_unit(
+def in_common_unit(
     leading_s: float, others_s: tuple[float, ...], digits: int
 ) -> tuple[list[str], str]:
     """Return times as numbers in one unit, rounded at the same place, and the unit.
@@ -114,16 +114,16 @@ def interval_cell(predicted_s: float | None, low_s: float | None, high_s: float 
     if not predicted_s or low_s is None or high_s is None:
         return format_s(predicted_s, _LEAST_DIGITS)
     digits = digits_of((high_s - low_s) / predicted_s)
-    (middle, low, high), unit = in_its_unit(predicted_s, (low_s, high_s), digits)
+    (middle, low, high), unit = in_common_unit(predicted_s, (low_s, high_s), digits)
     return f"{middle} ({low}–{high}) {unit}"
 
 
-def interval_words(predicted_s: float, low_s: float, high_s: float) -> tuple[str, str]:
+def interval_text(predicted_s: float, low_s: float, high_s: float) -> tuple[str, str]:
     """Return a prediction and its interval: ``"27 ms"`` and ``"24–31 ms"``."""
     if not predicted_s:
         return format_s(predicted_s), f"{format_s(low_s)}–{format_s(high_s)}"
     digits = digits_of((high_s - low_s) / predicted_s)
-    (middle, low, high), unit = in_its_unit(predicted_s, (low_s, high_s), digits)
+    (middle, low, high), unit = in_common_unit(predicted_s, (low_s, high_s), digits)
     return f"{middle} {unit}", f"{low}–{high} {unit}"
 
 

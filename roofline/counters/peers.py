@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from roofline.core.progress import quiet
+from roofline.core.progress import suppress_output
 from roofline.counters.conventions import (
     ADDEND,
     DEEPSPEED_FLOPS,
@@ -209,7 +209,7 @@ def isolated() -> Iterator[None]:
     with (
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.redirect_stderr(io.StringIO()),
-        quiet(),
+        suppress_output(),
         _unpatched(),
         torch.random.fork_rng(devices=[]),
         torch.no_grad(),

@@ -15,7 +15,7 @@ from roofline.core.blocks import (
     KeyValueBlock,
     View,
     notes,
-    right,
+    number_column,
     warning_notes,
 )
 from roofline.core.text import counted
@@ -247,7 +247,12 @@ class Compilation(Result):
                 rows.append((*[phase or "both"] * is_training, name, *cells))
         columns = (
             *[Column(heading="phase", sacrifice=2)] * is_training,
-            *(Column(heading="run as"), right("launches"), right("traffic"), right("of eager", 1)),
+            *(
+                Column(heading="run as"),
+                number_column("launches"),
+                number_column("traffic"),
+                number_column("of eager", 1),
+            ),
         )
         title = "The pass, beside eager torch" + ", loss and update left out" * is_training
         return Grid(title=title, columns=columns, rows=tuple(rows))
@@ -281,10 +286,10 @@ class Compilation(Result):
             title="Kernels that move most, as Inductor schedules them",
             columns=(
                 Column(heading="kernel", least=16, sacrifice=2),
-                right("launches", 5),
+                number_column("launches", 5),
                 Column(heading="operators in it", least=16, sacrifice=1),
                 Column(heading="modules", least=10, sacrifice=4),
-                *(right("read", 3), right("written", 3), right("traffic")),
+                *(number_column("read", 3), number_column("written", 3), number_column("traffic")),
             ),
             rows=tuple(rows),
             sums=tuple(sums),

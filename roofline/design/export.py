@@ -7,7 +7,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from roofline.core.blocks import Block, Column, Grid, KeyValueBlock, View, right, warning_notes
+from roofline.core.blocks import (
+    Block,
+    Column,
+    Grid,
+    KeyValueBlock,
+    View,
+    number_column,
+    warning_notes,
+)
 from roofline.core.rows import fields_of
 from roofline.core.units import MISSING, format_bytes, format_flop, format_shape, format_si
 from roofline.result import Result
@@ -107,8 +115,8 @@ class Export(Result):
             title="Read again",
             columns=(
                 Column(heading="file", least=12, cut="start"),
-                *map(right, ("size", "largest difference", "multiply-adds", "FLOP")),
-                right("operators of unknown FLOP", 1),
+                *map(number_column, ("size", "largest difference", "multiply-adds", "FLOP")),
+                number_column("operators of unknown FLOP", 1),
             ),
             rows=tuple(
                 (
@@ -125,7 +133,7 @@ class Export(Result):
 
 
 def _changes(file: ExportedFile) -> Grid:
-    numbers = map(right, ("calls", "in the file", "FLOP", "in the file"))
+    numbers = map(number_column, ("calls", "in the file", "FLOP", "in the file"))
     columns = (Column(heading="operator"), *numbers, Column(heading="why", least=30))
     rows = tuple(
         (

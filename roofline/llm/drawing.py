@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from roofline.analysis.points import roof_lines
-from roofline.analysis.words import machine_words, provenance_words
+from roofline.analysis.words import machine_text, provenance_text
 from roofline.llm.result import Language
 from roofline.llm.stages import StageResult, rate_text
 from roofline.llm.sweep import StageSweep, SweepCell
@@ -60,13 +60,13 @@ def draw_stages(figure: Figure, language: Language, labels: int) -> None:
     title_figure(
         figure,
         line_name(language.model) + (f": {rates} tokens/s" if rates else ""),
-        machine_words(
+        machine_text(
             analysis,
             f"batch {language.batch}, {language.context:,} tokens",
             "parts of the architecture",
         ),
     )
-    foot_figure(figure, handles, [provenance_words(language.hardware)])
+    foot_figure(figure, handles, [provenance_text(language.hardware)])
 
 
 def points_of(stage: StageResult) -> list[Point]:
@@ -133,14 +133,14 @@ def draw_sweep(figure: Figure, language: Language, sweep: StageSweep) -> None:
     title_figure(
         figure,
         f"{line_name(language.model)}: max tokens/s over {axis}",
-        machine_words(language.stages[0].analysis, "model minimum times of the architecture"),
+        machine_text(language.stages[0].analysis, "model minimum times of the architecture"),
     )
     limiters = {each.bound for each in sweep.cells}
     marks = [{"color": GREY, **style} for bound, style in _MARKS.items() if bound in limiters]
     if any(each.fit == "does not fit" for each in sweep.cells):
         marks.append(_BEYOND)
     handles = [Line2D([], [], **each) for each in marks]
-    foot_figure(figure, handles, [provenance_words(language.hardware)])
+    foot_figure(figure, handles, [provenance_text(language.hardware)])
 
 
 def _draw_line(

@@ -9,7 +9,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from roofline.core.blocks import Block, Grid, KeyValueBlock, Notes, Report, View, notes, safe, table
+from roofline.core.blocks import (
+    Block,
+    Grid,
+    KeyValueBlock,
+    Notes,
+    Report,
+    View,
+    escape_report,
+    notes,
+    table,
+)
 from roofline.core.dtypes import dtype
 from roofline.core.text import counted
 from roofline.core.units import (
@@ -211,7 +221,7 @@ def catalog_report(entries: Sequence[Entry]) -> Report:
         "roofline hardware show NAME", "roofline analyze MODEL --hardware NAME"
     )
     headline = counted(len(known), "hardware profile")
-    return safe(Report(headline=headline, blocks=(grid, next_steps)))
+    return escape_report(Report(headline=headline, blocks=(grid, next_steps)))
 
 
 def _next_block(*commands: str) -> KeyValueBlock:

@@ -16,7 +16,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from roofline.core.files import check_writable, write_together
-from roofline.core.progress import quiet
+from roofline.core.progress import suppress_output
 from roofline.core.text import printable
 from roofline.core.units import format_bytes
 from roofline.design.export import Export, ExportedFile, changes_between, sums_of
@@ -174,7 +174,7 @@ def _content(subject: _Model, suffix: str, opset: int | None) -> tuple[bytes, in
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """torch's exporters print how far they are, and warn of themselves."""
-    with quiet(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+    with suppress_output(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         yield
 
 

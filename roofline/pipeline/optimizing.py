@@ -9,7 +9,7 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from roofline.core.progress import Progress, Say, onwards, silent
+from roofline.core.progress import Progress, Say, monotonic, silent
 from roofline.core.sampling import Sample
 from roofline.errors import InputError, argument
 from roofline.pipeline.measured_comparisons import Candidate
@@ -373,6 +373,6 @@ def optimize(
         baseline=baseline if is_timed else None,
         rounds=rounds,
         force=force,
-        progress=onwards(progress),
+        progress=monotonic(progress),
         say=say or silent,
     ).result()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from roofline.core import schema
 from roofline.core.files import cut, read_json, refused
-from roofline.core.progress import Progress, Say, onwards
+from roofline.core.progress import Progress, Say, monotonic
 from roofline.core.schema import check_version
 from roofline.core.units import parse_bytes, parse_duration
 from roofline.errors import InputError, argument
@@ -217,7 +217,7 @@ def quantize(
     if measure:
         check_here(hardware, "measure")
     (known,) = known_machines([hardware], options.threads)
-    tell = onwards(progress)
+    tell = monotonic(progress)
     captured = captured_pass(model, inputs, options, on=known.device, with_model=True)
     from roofline.quantization.quantizing import check_model
 

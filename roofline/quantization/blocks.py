@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from roofline.analysis import fit_warnings
-from roofline.analysis.words import MODEL_ITSELF, machine_fact, model_fact, run_fact, saved_words
+from roofline.analysis.words import MODEL_ITSELF, machine_fact, model_fact, run_fact, saving_or_loss
 from roofline.core.blocks import Block, Grid, KeyValueBlock, View, notes, table, warning_notes
 from roofline.core.sampling import interval_cell, rounds_title
 from roofline.core.text import counted
@@ -472,8 +472,8 @@ def _ranking(ranking: Sensitivity, most: int) -> Grid:
             "layer": lambda each: each.name or MODEL_ITSELF,
             "bits": lambda each: bits_words(each.bits),
             "output error": lambda each: error_words(each.error),
-            f"saved {kind} time": lambda each: saved_words(each.saved_s, format_s),
-            "saved traffic": lambda each: saved_words(each.saved_bytes, format_bytes),
+            f"saved {kind} time": lambda each: saving_or_loss(each.saved_s, format_s),
+            "saved traffic": lambda each: saving_or_loss(each.saved_bytes, format_bytes),
             f"error per {unit} saved": error_per,
         },
         left=("layer", "bits"),

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from roofline.analysis import Analysis, working
 from roofline.analysis.points import roof_lines
-from roofline.analysis.words import MODEL_ITSELF, machine_words, provenance_words
+from roofline.analysis.words import MODEL_ITSELF, machine_text, provenance_text
 from roofline.core.text import counted
 from roofline.machine.hardware import ComputeCeiling
 from roofline.machine.roof import line_name
@@ -46,14 +46,14 @@ def draw_quantization(figure: Figure, quantization: Quantization, labels: int) -
     title_figure(
         figure,
         f"{line_name(quantization.model)} in {bits_words(what_if.policy)}{_speed(what_if)}",
-        machine_words(analysis, points if moves else "no layer to draw"),
+        machine_text(analysis, points if moves else "no layer to draw"),
     )
     policy = f"Policy: {what_if.policy.words}"
     if unnamed:
         policy += f" · without a name: {counted(unnamed, 'arrow')}"
     if unplaced:
         policy += f" · not drawn: {counted(unplaced, 'layer')} of unknown FLOP or minimum time"
-    foot_figure(figure, handles, [policy, provenance_words(analysis.hardware)])
+    foot_figure(figure, handles, [policy, provenance_text(analysis.hardware)])
 
 
 def _speed(what_if: WhatIf) -> str:

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
 
 from roofline.analysis.points import roof_lines
-from roofline.analysis.words import machine_words, provenance_words
+from roofline.analysis.words import machine_text, provenance_text
 from roofline.core.text import counted
 from roofline.core.units import format_bytes_per_s, format_percent
 from roofline.plots.figures import foot_figure, prepare_axes, title_figure, words
@@ -44,7 +44,7 @@ def draw_scaling(figure: Figure, scaling: Scaling) -> None:
     title_figure(
         figure,
         f"Training step of {scaling.model}: data-parallel scaling",
-        machine_words(
+        machine_text(
             scaling.analysis,
             f"link {scaling.link.words}" if scaling.link else "no link",
             "minimum times" if is_bound else "measured operators, link model",
@@ -52,7 +52,7 @@ def draw_scaling(figure: Figure, scaling: Scaling) -> None:
     )
     link = scaling.link
     source = f"Link: {' '.join(filter(None, (link.name, link.note)))}" if link else ""
-    lines = filter(None, (source, provenance_words(scaling.analysis.hardware)))
+    lines = filter(None, (source, provenance_text(scaling.analysis.hardware)))
     foot_figure(figure, handles, lines)
 
 

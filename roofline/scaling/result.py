@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from roofline.analysis import MINIMUM_TIMES, Analysis, fit_words, minimum_times_of, unknown_capacity
+from roofline.analysis import MINIMUM_TIMES, Analysis, fit_text, minimum_times_of, unknown_capacity
 from roofline.analysis.words import fit_cell, machine_fact, model_fact, run_fact
 from roofline.core.blocks import Block, Grid, KeyValueBlock, View, notes, table, warning_notes
 from roofline.core.text import counted
@@ -193,7 +193,7 @@ class Scaling(Result):
     def summary(self) -> str:
         """Verdict: efficiency, speedup, all-reduce time and its exposed part."""
         memory = self.point.memory.total_bytes
-        words = fit_words(memory, self.memory_capacity_bytes)
+        words = fit_text(memory, self.memory_capacity_bytes)
         return self._verdict() + (f"; a rank {words}" if self.point.fits is False else "")
 
     def _verdict(self) -> str:
@@ -262,7 +262,7 @@ class Scaling(Result):
         if point.step_s is not None:
             yield "Step", self._step()
         yield "Efficiency", self._efficiency()
-        words = fit_words(point.memory.total_bytes, self.memory_capacity_bytes)
+        words = fit_text(point.memory.total_bytes, self.memory_capacity_bytes)
         words = words or "".join(unknown_capacity([analysis.hardware]))
         yield "Memory", f"peak {format_bytes(point.memory.total_bytes)} per rank · {words}"
 

@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import fit_warnings, working
-from roofline.analysis.words import MODEL_ITSELF, machine_fact, model_fact, run_fact, saved_words
+from roofline.analysis.words import MODEL_ITSELF, machine_fact, model_fact, run_fact, saving_or_loss
 from roofline.core.blocks import Block, Grid, KeyValueBlock, View, notes, table, warning_notes
 from roofline.core.sampling import rounds_title
 from roofline.core.text import counted
@@ -211,7 +211,7 @@ def _rewrites(found: Optimization, groups: Sequence[Rewrites], top: int) -> Grid
     columns: dict[str, Callable[[Rewrites], str]] = {
         "#": lambda _: str(next(numbers)),
         "rule": name_of,
-        "saving": lambda each: saved_words(saving_of(each), format_s),
+        "saving": lambda each: saving_or_loss(saving_of(each), format_s),
         "share of total": lambda each: _share(saving_of(each), whole_s),
         timed: _operator_times,
         "where": place_of,
@@ -220,7 +220,7 @@ def _rewrites(found: Optimization, groups: Sequence[Rewrites], top: int) -> Grid
         del columns[timed]
 
     def total(words: str, saving_s: float | None) -> tuple[str, ...]:
-        cells = ("", words, saved_words(saving_s, format_s), _share(saving_s, whole_s))
+        cells = ("", words, saving_or_loss(saving_s, format_s), _share(saving_s, whole_s))
         return (*cells, *("",) * (len(columns) - len(cells)))
 
     sums: list[tuple[str, ...]] = []

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from roofline.analysis import Analysis, OperatorRow, working
 from roofline.analysis.points import roof_lines
-from roofline.analysis.words import MODEL_ITSELF, machine_words, provenance_words
+from roofline.analysis.words import MODEL_ITSELF, machine_text, provenance_text
 from roofline.core.text import counted
 from roofline.core.units import format_ratio, format_shape, sum_known
 from roofline.machine.roof import line_name
@@ -50,7 +50,7 @@ def draw_optimization(figure: Figure, found: Optimization, labels: int) -> None:
     axes.set_xlabel("arithmetic intensity of rewritten operators (FLOP/B)")
     fused = ", fused kernels" * found.is_fused
     points = f"points: all operators of a rewrite, {times}{fused}" if moves else ""
-    title_figure(figure, _title(found), machine_words(found.before, points))
+    title_figure(figure, _title(found), machine_text(found.before, points))
     inputs = [f"{format_shape(each.shape)} {each.dtype}" for each in found.before.inputs]
     notes = [f"Input: {', '.join(inputs)}"]
     if not clusters:
@@ -63,7 +63,7 @@ def draw_optimization(figure: Figure, found: Optimization, labels: int) -> None:
         notes.append(f"Without label: {counted(unnamed, 'arrow')}")
     if unplaced := sum(None in each.spots for each in clusters):
         notes.append(f"Not drawn: {counted(unplaced, 'rewrite')} without FLOP or time on one side")
-    foot_figure(figure, handles, [*notes, provenance_words(found.before.hardware)])
+    foot_figure(figure, handles, [*notes, provenance_text(found.before.hardware)])
 
 
 def _title(found: Optimization) -> str:

@@ -12,9 +12,9 @@ from rich.console import Console
 from roofline.analysis import Analysis, working
 from roofline.analysis.drawing import subtitle_of, title_of
 from roofline.analysis.points import points_of
-from roofline.analysis.words import above_roof, kind_of_time
+from roofline.analysis.words import above_roofline, kind_of_time
 from roofline.core.blocks import Grid, View
-from roofline.core.sampling import Sample, digits_of, interval_cell, interval_words
+from roofline.core.sampling import Sample, digits_of, interval_cell, interval_text
 from roofline.latency.calibrated import no_calibration
 from roofline.latency.prediction import RunPrediction
 from roofline.latency.samples import RunMeasurement
@@ -117,8 +117,8 @@ def test_an_interval_stands_in_one_unit(
 
 
 def test_an_interval_in_words() -> None:
-    assert interval_words(0.0274, 0.0238, 0.0312) == ("27 ms", "24–31 ms")
-    assert interval_words(0.0, 0.0, 1e-6) == ("0 s", "0 s–1.00 µs")
+    assert interval_text(0.0274, 0.0238, 0.0312) == ("27 ms", "24–31 ms")
+    assert interval_text(0.0, 0.0, 1e-6) == ("0 s", "0 s–1.00 µs")
 
 
 def test_the_headline_says_what_is_expected_then_what_is_possible() -> None:
@@ -376,7 +376,7 @@ def test_disturbed_and_scattered_measurements_are_warned_about() -> None:
 
 
 def test_many_operators_faster_than_their_bound_do_not_fill_the_page() -> None:
-    lines = above_roof(timed(resnet(), 0.5))
+    lines = above_roofline(timed(resnet(), 0.5))
     assert len([each for each in lines if "below its minimum time" in each]) == 5
     at_work = len(working(resnet().operators))
     assert lines[5] == f"{at_work - 5} more operators were measured below their minimum time"

@@ -11,7 +11,7 @@ from rich.console import Console
 from roofline.analysis import Analysis, Run
 from roofline.analysis.drawing import title_of
 from roofline.analysis.points import points_of
-from roofline.analysis.words import run_words
+from roofline.analysis.words import run_text
 from roofline.core.blocks import Grid, View
 from roofline.placement import Roof, other_device_note, roof_notes
 from roofline.plots.figures import new_figure
@@ -46,7 +46,7 @@ def grid_called(analysis: Analysis, title: str, **view: object) -> Grid:
     ],
 )
 def test_how_a_model_was_run_is_said_in_words(run: Run, words: str) -> None:
-    assert run_words(run) == words
+    assert run_text(run) == words
 
 
 def test_a_training_step_is_called_so_and_told_by_phase() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from roofline.cli.main import run
-from roofline.cli.streams import tell
+from roofline.cli.streams import print_stderr
 from tests.forked_programs import ROOFLINE, forked
 
 SEPARABLE = "conv2d(8,8,3,groups=8)+conv2d(8,8,1)@9x9"
@@ -91,7 +91,7 @@ def test_no_escape_code_reaches_the_terminal(capsys: pytest.CaptureFixture[str])
 def test_other_errors_stay_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["analyze", "a\nb", *ON]) == 2
     assert capsys.readouterr().err.count("\n") == 1
-    tell("a\nb")
+    print_stderr("a\nb")
     assert capsys.readouterr().err == "a\\nb\n"
 
 

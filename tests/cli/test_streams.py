@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from roofline.cli.main import run
-from roofline.cli.streams import put, tell
+from roofline.cli.streams import print_stderr, write_stdout
 from tests.forked_programs import ROOFLINE, forked
 
 BASE = ["analyze", "conv2d(3,8,3)@1x3x224x224", "--hardware", "10980xe"]
@@ -240,11 +240,11 @@ def test_without_streams(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_told_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    tell("a\nb\x1b[31m\u2028c")
+    print_stderr("a\nb\x1b[31m\u2028c")
     assert capsys.readouterr().err == "a\\nb\\x1b[31m\\u2028c\n"
 
 
 def test_bytes_and_text_are_put_alike(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    put("µ\udcff")
-    put("µ".encode())
+    write_stdout("µ\udcff")
+    write_stdout("µ".encode())
     assert capsysbinary.readouterr().out == "µ\\udcffµ".encode()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from roofline.analysis import Finding, analysis_from_data, ranked
-from roofline.analysis.words import advice_notes, machines_advice_notes, names_of, saving_text
+from roofline.analysis.words import advice_notes, location_text, machines_advice_notes, saving_text
 from roofline.core.blocks import Grid, KeyValueBlock
 from roofline.design.advice.result import Advice, read_advice
 from roofline.errors import FileFormatError
@@ -90,11 +90,11 @@ def test_no_more_than_asked_for_are_shown() -> None:
 
 def test_the_place_is_the_operator_that_costs_most() -> None:
     analysis = resnet()
-    name = names_of(analysis, FOLD)
+    name = location_text(analysis, FOLD)
     rows = [analysis.operators[index] for index in FOLD.operators]
     longest = max(rows, key=lambda row: row.eager_min_time_s or 0.0)
     assert name == f"{longest.op.removeprefix('aten.')} in {longest.module_path} and 1 more"
-    assert names_of(analysis, replace(FOLD, operators=())) == "the whole model"
+    assert location_text(analysis, replace(FOLD, operators=())) == "the whole model"
 
 
 def test_a_saving_says_what_it_is() -> None:

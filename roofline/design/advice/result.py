@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 from roofline.analysis import Analysis, Finding, fit_warnings
 from roofline.analysis.words import (
-    basis_words,
+    basis_text,
     headline_subject,
+    location_text,
     machine_fact,
     model_fact,
-    names_of,
     pass_s,
     run_fact,
     saving_text,
@@ -26,7 +26,7 @@ from roofline.core.blocks import (
     KeyValueBlock,
     View,
     notes,
-    right,
+    number_column,
     warning_notes,
 )
 from roofline.core.rows import fields_of
@@ -143,19 +143,23 @@ def _facts(analysis: Analysis, view: View) -> Iterable[tuple[str, str]]:
 def _grid(analysis: Analysis, findings: Sequence[Finding]) -> Grid:
     is_tried = any(each.verdict or each.note for each in findings)
     columns = (
-        right("#"),
+        number_column("#"),
         Column(heading="finding", least=12),
         Column(heading="where", sacrifice=2, least=12),
-        *(right("saves"), right("of the pass", 3), Column(heading="that is", sacrifice=1, least=8)),
-        *((right("measured"), Column(heading="verdict")) * is_tried),
+        *(
+            number_column("saves"),
+            number_column("of the pass", 3),
+            Column(heading="that is", sacrifice=1, least=8),
+        ),
+        *((number_column("measured"), Column(heading="verdict")) * is_tried),
     )
     whole = pass_s(analysis)
     rows: list[tuple[str, ...]] = []
     for number, each in enumerate(findings, 1):
         saved = each.saving_s
         share = format_percent(saved / whole) if saved is not None and whole else MISSING
-        cells = [str(number), each.rule, names_of(analysis, each), saving_text(each), share]
-        cells.append(basis_words(each))
+        cells = [str(number), each.rule, location_text(analysis, each), saving_text(each), share]
+        cells.append(basis_text(each))
         if is_tried:
             cells += [_measured(each), each.verdict or "not tried"]
         rows.append(tuple(cells))

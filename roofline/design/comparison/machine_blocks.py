@@ -29,7 +29,7 @@ from roofline.core.blocks import (
     Grid,
     KeyValueBlock,
     View,
-    right,
+    number_column,
     table,
     warning_notes,
 )
@@ -238,7 +238,7 @@ def _naming(
     if view.by != "operator":
         both: dict[Column, _Cell] = {
             Column(heading=view.by): lambda each: _name_by(view, each.operators[0][0]),
-            right("calls", 1): lambda each: str(len(each.operators)),
+            number_column("calls", 1): lambda each: str(len(each.operators)),
         }
         return both, both
 
@@ -252,13 +252,13 @@ def _naming(
 
     names = dict(zip(map(id, groups), names_across(comparison, groups), strict=True))
     intensity: dict[Column, _Cell] = {
-        right("AI (FLOP/B)", 1): lambda each: format_intensity(intensity_of(each))
+        number_column("AI (FLOP/B)", 1): lambda each: format_intensity(intensity_of(each))
     }
     full: dict[Column, _Cell] = {
         Column(heading="operator"): lambda each: short_op(each.operators[0][0]),
         Column(heading="module"): module,
         Column(heading="output", sacrifice=4): lambda each: shape_of(each.operators[0][0]),
-        right("FLOP", 3): flop,
+        number_column("FLOP", 3): flop,
         **intensity,
     }
     return full, {Column(heading="operator"): lambda each: names[id(each)], **intensity}
@@ -303,13 +303,13 @@ def _choice(
 
     # Only in the widest layout.
     more: dict[Column, _Cell] = {
-        right(f"predicted on {names[place]}", 1): partial(_predicted_cell, place=place)
+        number_column(f"predicted on {names[place]}", 1): partial(_predicted_cell, place=place)
         for place, each in enumerate(comparison.analyses)
         if any(row.predicted_s is not None for row in each.operators)
     }
-    more[right("largest share", 2)] = _share_cell
+    more[number_column("largest share", 2)] = _share_cell
     by_machine: dict[Column, _Cell] = {
-        right(name): partial(_side_cell, name=_in_words, place=place)
+        number_column(name): partial(_side_cell, name=_in_words, place=place)
         for place, name in enumerate(names)
     }
     full = grid(
@@ -324,7 +324,7 @@ def _choice(
             title,
             in_short,
             {
-                right(heading): partial(_side_cell, name=_letter, place=place)
+                number_column(heading): partial(_side_cell, name=_letter, place=place)
                 for place, heading in enumerate(headings)
             },
             bounds,
@@ -337,8 +337,8 @@ def _choice(
         return " ".join(f"{_letter(side):<{len(key)}}" for key, side in pairs)
 
     ends: dict[Column, _Cell] = {
-        right("lowest"): lambda each: format_s(min(_known(each), default=None)),
-        right("highest"): lambda each: format_s(max(_known(each), default=None)),
+        number_column("lowest"): lambda each: format_s(min(_known(each), default=None)),
+        number_column("highest"): lambda each: format_s(max(_known(each), default=None)),
     }
     narrowest = grid(
         title,

@@ -13,7 +13,7 @@ from roofline.analysis import (
     Group,
     OperatorRow,
     group_of,
-    too_large,
+    oversized,
     working,
 )
 from roofline.analysis.words import headline_subject
@@ -310,7 +310,7 @@ def sentences(comparison: Comparison) -> Iterator[str]:
     names, analyses = comparison.machine_names, comparison.analyses
     yield from _changing(names, comparison.operators)
     yield from _bounds(comparison)
-    if large := too_large(names, analyses):
+    if large := oversized(names, analyses):
         yield f"does not fit on {', '.join(large)}"
     for name, (cell,) in zip(names, comparison.cells, strict=True):
         if cell.predicted_s is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from roofline.analysis import Analysis, Run
 from roofline.analysis.tables import prediction_cell
-from roofline.analysis.words import MODEL_ITSELF, fit_cell, run_words
+from roofline.analysis.words import MODEL_ITSELF, fit_cell, run_text
 from roofline.core.blocks import (
     Block,
     Column,
@@ -16,7 +16,7 @@ from roofline.core.blocks import (
     KeyValueBlock,
     View,
     notes,
-    right,
+    number_column,
     warning_notes,
 )
 from roofline.core.sampling import interval_cell
@@ -125,7 +125,7 @@ def _quantities(comparison: Comparison, only: Sequence[str]) -> Grid:
     if len({each.threads for each in analyses}) > 1 and not only:
         rows.append(("threads", *(str(each.threads) for each in analyses)))
     if any(each.run != Run() for each in analyses):
-        rows.append(("run", *(run_words(each.run) for each in analyses)))
+        rows.append(("run", *(run_text(each.run) for each in analyses)))
     for quantity in _shown(comparison, only):
         ratios = _ratio_cells(comparison, quantity)
         cells = _quantity_cells(comparison, quantity)
@@ -133,7 +133,11 @@ def _quantities(comparison: Comparison, only: Sequence[str]) -> Grid:
     if not only:
         rows += _fit_and_ceiling_rows(comparison)
     ratios = ["ratio"] if len(others) == 1 else [f"{names[i]} / {base}" for i in others]
-    columns = (Column(heading=""), *map(right, names), *(right(each, 1) for each in ratios))
+    columns = (
+        Column(heading=""),
+        *map(number_column, names),
+        *(number_column(each, 1) for each in ratios),
+    )
     blank = ("",) * len(columns)
     filled = tuple((*row, *blank[len(row) :]) for row in rows)
     return Grid(title="Totals", columns=columns, rows=filled)
@@ -218,15 +222,15 @@ def _models_grid(comparison: Comparison, only: Sequence[str]) -> Grid:
         add(Column(heading="run", sacrifice=9), runs)
     for place, each in enumerate(_shown(comparison, only)):
         least = 0 if each.of in ("flop", "eager_min_time_s", *UNCERTAIN) else 10 + place
-        add(right(each.title, least), _quantity_cells(comparison, each))
-    add(right(f"FLOP / {base}", 4), _ratio_cells(comparison, comparison.quantity("flop")))
+        add(number_column(each.title, least), _quantity_cells(comparison, each))
+    add(number_column(f"FLOP / {base}", 4), _ratio_cells(comparison, comparison.quantity("flop")))
     if not only:
         for kind, name in TIMES.items():
             ratios = comparison.uncertain_ratios(comparison.quantity(name))
             if all(ratios) and (kind != "measured" or comparison.rounds):
                 texts = [each.text if each else MISSING for each in ratios]
                 texts[comparison.reference] = "1"
-                add(right(f"{_KINDS[kind]} / {base}"), texts)
+                add(number_column(f"{_KINDS[kind]} / {base}"), texts)
                 break
         if _knows_fit(comparison):
             fits = [fit_cell(each.fits) for each in comparison.cells[0]]
@@ -259,9 +263,9 @@ def machines_grid(comparison: Comparison) -> Grid:
     columns = (
         Column(heading="machine"),
         Column(heading="model"),
-        *map(right, ("eager", "fused", "model")),
-        *map(right, ["predicted"] * is_predicted + ["measured"] * is_measured),
-        right(f"time / {base}"),
+        *map(number_column, ("eager", "fused", "model")),
+        *map(number_column, ["predicted"] * is_predicted + ["measured"] * is_measured),
+        number_column(f"time / {base}"),
         Column(heading="basis", sacrifice=3),
         *([Column(heading="fits in memory", sacrifice=4)] if any_fit else []),
         Column(heading="limiter", sacrifice=2),
@@ -324,9 +328,9 @@ def _aligned_grid(comparison: Comparison, view: View, *, where: str) -> Grid | N
     names = list(map(printable, comparison.designs))
     has_work = (view.verbose and len(names) <= _MOST_WITH_WORK) or alignment.kind is None
     per = "/sample" if comparison.per_sample else ""
-    timed = list(map(right, names)) if alignment.kind else []
+    timed = list(map(number_column, names)) if alignment.kind else []
     if len(timed) == 2:
-        timed.append(right("difference", 2))
+        timed.append(number_column("difference", 2))
 
     def name(row: AlignedRow) -> str:
         # Name in the first model, and other names if they differ.
@@ -348,7 +352,7 @@ def _aligned_grid(comparison: Comparison, view: View, *, where: str) -> Grid | N
         Column(heading="type" if is_by_type else "module", least=12, cut="start"),
         *timed,
         *(
-            right(f"{what}{per} {name}", rank + place)
+            number_column(f"{what}{per} {name}", rank + place)
             for what, rank in (("FLOP", 4), ("bytes", 20))
             for place, name in enumerate(names)
             if has_work

@@ -15,7 +15,7 @@ from roofline.core.blocks import (
     KeyValueBlock,
     View,
     notes,
-    right,
+    number_column,
     warning_notes,
 )
 from roofline.core.text import NOTE
@@ -99,7 +99,7 @@ def _matrices(result: Comparison, marks: Sequence[str]) -> Iterator[Block]:
         where = f"{point_text(facets.point(number))}: " if facets.axes else ""
         yield Grid(
             title=f"Fastest design: {where}{down.name} down, {across.name} across",
-            columns=tuple(map(right, ("", *(text_of(across.values[i]) for i in columns)))),
+            columns=tuple(map(number_column, ("", *(text_of(across.values[i]) for i in columns)))),
             rows=tuple(
                 (
                     text_of(down.values[j]),
@@ -145,7 +145,7 @@ def _list(result: Comparison, marks: Sequence[str]) -> Grid:
     rest = len(axis.values) - _MOST_ROWS
     return Grid(
         title=f"Times by {axis.name}",
-        columns=(*map(right, (axis.name, *marks)), Column(heading="fastest")),
+        columns=(*map(number_column, (axis.name, *marks)), Column(heading="fastest")),
         rows=tuple(
             (text_of(value), *map(_time_text, cells), _cell_text(verdict, cells, marks))
             for value, cells, verdict in islice(lines, _MOST_ROWS)
@@ -226,8 +226,12 @@ def _machines(result: Comparison, title: str, shown: Sequence[BalancePoint]) -> 
         if place.machine:
             row = (place.machine.name, *row, "yes" if place.machine.has_caches else "unknown")
         rows.append(row)
-    ratios = (right(f"{result.names[i]} / {base}") for i in others)
-    columns = (right("balance (FLOP/B)"), right(f"minimum time of {base}", 1), *ratios)
+    ratios = (number_column(f"{result.names[i]} / {base}") for i in others)
+    columns = (
+        number_column("balance (FLOP/B)"),
+        number_column(f"minimum time of {base}", 1),
+        *ratios,
+    )
     columns = (*columns, Column(heading="lowest"))
     if any(each.machine for each in shown):
         columns = (Column(heading="machine"), *columns, Column(heading="caches", sacrifice=2))

@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from roofline.analysis.words import run_words
+from roofline.analysis.words import run_text
 from roofline.core.blocks import Block, Grid, KeyValueBlock, View, notes, table
 from roofline.core.conditions import Condition, Quantity, parse_conditions, share_of
 from roofline.core.text import counted, printable
@@ -222,7 +222,7 @@ class Check(Result):
         now = self.now
         shapes = ", ".join(format_shape(each.shape) for each in now.inputs)
         yield "Model", f"{now.model}{f' · {shapes}' if shapes else ''}"
-        yield "Run", run_words(now.run)
+        yield "Run", run_text(now.run)
         if now.machine is not None:
             yield "Hardware", now.machine.words
         if (cost := self.baseline) is not None:
@@ -285,7 +285,7 @@ def check_same_task(baseline: Cost, now: Cost, *, file: str) -> None:
         (inputs(baseline), inputs(now), ("inputs", "batch", "seq")),
         # Another loss is said, and is no other task.
         (
-            *(run_words(replace(each.run, loss="")) for each in (baseline, now)),
+            *(run_text(replace(each.run, loss="")) for each in (baseline, now)),
             ("train", "dtype", "autocast", "…"),
         ),
     ):

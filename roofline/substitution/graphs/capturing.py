@@ -15,7 +15,7 @@ import torch
 from torch import fx
 from torch.fx._symbolic_trace import PH
 
-from roofline.core.progress import quiet
+from roofline.core.progress import suppress_output
 from roofline.core.text import printable
 from roofline.errors import ModelError, RooflineError, error_text
 from roofline.substitution.graphs.conversion import Conversion, GraphConversionError
@@ -355,7 +355,7 @@ def _preserve_state(module: torch.nn.Module, given: list[Any]) -> Iterator[None]
         restore_tensors(module, given, but=weight_storages(module)),
         restore_process_state(),
         without_stack_traces(),
-        quiet(),
+        suppress_output(),
         torch.no_grad(),
     ):
         yield

@@ -21,7 +21,7 @@ from unittest import mock
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from roofline.core.progress import quiet
+from roofline.core.progress import suppress_output
 from roofline.core.units import format_bytes
 from roofline.errors import ModelError, error_text
 from roofline.run import Run
@@ -361,7 +361,7 @@ def _compiled(
     watch, training_step = _CompilationObserver(), training.new_step() if run.train else None
     with (
         _settings() as notes,
-        quiet(),
+        suppress_output(),
         prepare_model(model, inputs, run, tensors, training_step) as stage,
     ):
         stage.prepare(watch)

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from roofline.core.dtypes import dtype
-from roofline.core.progress import quiet
+from roofline.core.progress import suppress_output
 from roofline.core.text import printable
 from roofline.core.units import format_shape
 from roofline.errors import (
@@ -51,7 +51,7 @@ _MAX_MESSAGE = 200
 def _reading(path: Path, how: str) -> Iterator[None]:
     """While torch reads `path` by `how`: silent, and what it raises is one line about the file."""
     try:
-        with quiet(), torch.random.fork_rng(devices=[]):
+        with suppress_output(), torch.random.fork_rng(devices=[]):
             yield
     except RooflineError:
         raise
