@@ -184,7 +184,7 @@ def _facts(analysis: Analysis, view: View) -> Iterable[tuple[str, str]]:
     is_known = analysis.totals.eager_min_time_s is not None
     if view.verbose and is_known and any(is_convolution(row.record) for row in analysis.operators):
         algorithms = Roof(analysis.hardware, analysis.threads).convolution_algorithms
-        yield "Convolution algorithms", algorithms
+        yield "Convolutions", algorithms
     if not view.verbose:
         yield from savings_fact(analysis)
     yield from coverage_fact(analysis, view)
@@ -235,7 +235,7 @@ def _latency_facts(analysis: Analysis, view: View) -> Iterable[tuple[str, str]]:
         yield "Predicted", f"{format_s(totals.predicted_s)}{between}, sum of operators"
     rows = working(analysis.operators)
     if view.verbose and any(row.predicted_s is not None for row in rows):
-        yield "Prediction sources", _sources(rows)
+        yield "Sources", _sources(rows)
     if measurement is not None:
         yield "Measured", _measured(analysis, measurement, view)
         if measurement.compiled is not None:

@@ -273,7 +273,7 @@ def test_without_every_prediction_rows_are_sorted_by_bounds() -> None:
     assert column(grid, "Source") == ["bound only", "calibrated", ""]
     assert column(grid, "Share") == ["94.9 %", "5.1 %", "100 %"]
     assert (
-        facts_of(analysis.report(DETAILS))["Prediction sources"]
+        facts_of(analysis.report(DETAILS))["Sources"]
         == "1 from calibration data · 1 minimum time only (addmm)"
     )
     assert "Predicted" not in facts_of(report)
@@ -287,7 +287,7 @@ def test_sources_are_counted_and_the_doubtful_ones_named() -> None:
         else row
         for row in analysis.operators
     )
-    said = facts_of(replace(analysis, operators=rows).report(DETAILS))["Prediction sources"]
+    said = facts_of(replace(analysis, operators=rows).report(DETAILS))["Sources"]
     at_work = len(working(rows))
     assert said == f"{at_work - 2} from calibration data · 2 extrapolated (cat, mean)"
 

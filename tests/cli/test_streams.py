@@ -97,7 +97,7 @@ def test_characters_that_an_encoding_lacks_are_spelled_with_those_it_has(
     assert encoding == "latin-1" or said.isascii()
     if arguments.startswith("show SAVED"):
         spelled = b"%s" % ("·".encode("latin-1") if not said.isascii() else b"|")
-        assert b" " + spelled + b" 1x3x224x224 float32 " in said
+        assert b" " + spelled + b" float32 1x3x224x224 " in said
 
 
 def test_every_help_is_ascii(capsys: pytest.CaptureFixture[str]) -> None:
