@@ -336,6 +336,8 @@ def probe_job_times(plan: Plan, clock: Clock = time.perf_counter) -> tuple[float
                 problems.append(plan.context.cells(job)[0].problem)
                 times.append(clock() - begin)
         if all(problems) and len(set(problems)) == 1:
-            raise ModelError(f"{plan.names[design]}: {problems[0]}")
+            values = ",".join(f"{name}={each}" for name, each in captures.point(0).items())
+            at = f"{argument('axes', values)}: " if values else ""
+            raise ModelError(f"{at}{plan.names[design]}: {problems[0]}")
         found.append(sorted(times[-len(places) :])[len(places) // 2])
     return tuple(found)
