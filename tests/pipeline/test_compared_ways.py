@@ -66,7 +66,7 @@ def test_a_reference_is_a_model_in_its_first_way_or_one_way() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"dtype": []}, "dtype: an empty list"),
+        ({"dtype": []}, "dtype: the list is empty"),
         ({"dtype": ["float32", "float32"]}, "dtype='float32': given twice"),
         ({"channels_last": [True, True]}, "channels_last=True: given twice"),
     ],

@@ -69,7 +69,7 @@ def test_a_profile_with_links_needs_no_other() -> None:
         ({"checkpoint": ""}, "no module is called that"),
         ({"hardware": ["10980xe", "a100"]}, "expected one machine"),
         ({"link_bandwidth": "fast"}, "link_bandwidth='fast': must be a rate"),
-        ({"link_bandwidth": "25Gb/s"}, "B: bytes, bit: bits"),
+        ({"link_bandwidth": "25Gb/s"}, "link_bandwidth='25Gb/s': must be a rate"),
         ({"link_bandwidth": 0.0}, "bandwidth must be above 0"),
         ({"link_bandwidth": math.inf}, "both finite"),
         ({"link_bandwidth": math.nan}, "both finite"),
