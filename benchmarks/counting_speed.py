@@ -110,7 +110,7 @@ def beyond_a_fake_pass(name: str) -> dict[str, list[float]]:
     from torch.utils.flop_counter import FlopCounterMode
 
     from roofline.machine.catalog import load_hardware
-    from roofline.pipeline.analyses import assemble
+    from roofline.pipeline.analyses import assemble_analysis
     from roofline.pipeline.runs import CapturedPass
     from roofline.placement import Roof
     from roofline.workload.capture.passes import capture
@@ -151,7 +151,7 @@ def beyond_a_fake_pass(name: str) -> dict[str, list[float]]:
         found = capture(source.module, inputs, name=name)
         reuse = trace_residency(found.records)
         passed = CapturedPass(name=name, inputs=(), capture=found, reuse=reuse, notes=())
-        assemble(passed, roof, notes=())
+        assemble_analysis(passed, roof, notes=())
 
     timed = {
         "a bare fake pass": bare,

@@ -104,10 +104,14 @@ def _computed(key: str, quick: bool) -> Row:
         calibration_of,
         host_environment,
         host_latency_file,
-        lanes_of,
+        vector_lanes,
     )
-    from roofline.pipeline.timing import bench, measure, measure_again, real_model
-    from roofline.pipeline.validations import Measured, judged_pass, predictors_without
+    from roofline.pipeline.timing import bench, materialize_model, measure, remeasure
+    from roofline.pipeline.validations import (
+        RepeatedMeasurement,
+        leave_one_out_predictors,
+        validate_pass,
+    )
     from roofline.run import RunOptions
 
     def tell(what: str) -> None:
@@ -116,14 +120,14 @@ def _computed(key: str, quick: bool) -> Row:
     name, stage, context, batch, threads = key.split("/")
     shape, team = SHAPES[name], int(threads.removeprefix("t"))
     effort = (
-        Effort(warm_ups=1, least=3, most=5, budget_s=0.2)
+        Effort(warm_ups=1, min_rounds=3, max_rounds=5, budget_s=0.2)
         if quick
-        else Effort(warm_ups=2, least=7, most=30, budget_s=2.0)
+        else Effort(warm_ups=2, min_rounds=7, max_rounds=30, budget_s=2.0)
     )
     with bench(force=quick, say=tell) as here:
         with Store(host_latency_file(), host_environment()) as store:
-            predictor_without = predictors_without(
-                calibration_of(store.runs(), here.profile), lanes_of(here.profile)
+            predictor_without = leave_one_out_predictors(
+                calibration_of(store.runs(), here.profile), vector_lanes(here.profile)
             )
         asked = stage_workload(
             shape.model,
@@ -132,11 +136,13 @@ def _computed(key: str, quick: bool) -> Row:
             stage="prefill" if stage == "prefill" else "decode",
             context=int(context),
         )
-        model = real_model(asked)
+        model = materialize_model(asked)
         found = measure(here, asked, model, threads=team, effort=effort)
-        again = measure_again(here, asked, model, threads=team, effort=effort)
+        again = remeasure(here, asked, model, threads=team, effort=effort)
     predictor = predictor_without(family_of(shape.model), found.timed.run.core_state)
-    judged = judged_pass(Measured(dtype="float32", found=found, again=again), predictor)
+    judged = validate_pass(
+        RepeatedMeasurement(dtype="float32", found=found, remeasurement=again), predictor
+    )
     fields = (
         *("predicted_s", "predicted_low_s", "predicted_high_s", "predicted_usual_s", "measured_s"),
         *("remeasured_at_clock_s", "eager_min_time_s", "operators", "below_bound", "are_disturbed"),

@@ -37,9 +37,14 @@ from roofline.machine.core_state import UNKNOWN, CoreState, median_core_state
 from roofline.machine.measuring.core_state_reader import core_state_reader
 from roofline.machine.system.host import package_version
 from roofline.machine.system.host_state import read_host_state
-from roofline.pipeline.machines import calibration_of, host_environment, host_latency_file, lanes_of
-from roofline.pipeline.runs import captured_pass
-from roofline.pipeline.validations import predictors_without, validate
+from roofline.pipeline.machines import (
+    calibration_of,
+    host_environment,
+    host_latency_file,
+    vector_lanes,
+)
+from roofline.pipeline.runs import capture_pass
+from roofline.pipeline.validations import leave_one_out_predictors, validate
 from roofline.placement import Placement, Roof, place
 from roofline.run import RunOptions
 
@@ -357,18 +362,20 @@ def predict(rows: Sequence[Row]) -> str:
     profile = load_hardware("host")
     with Store(host_latency_file(), host_environment()) as store:
         calibration = calibration_of(store.runs(), profile)
-    predictor_without = predictors_without(calibration, lanes_of(profile))
+    predictor_without = leave_one_out_predictors(calibration, vector_lanes(profile))
     for row in rows:
         setting = row.setting
         options = RunOptions(batch=setting.batch)
-        captured = captured_pass(setting.model, None, options, on="cpu")
+        captured = capture_pass(setting.model, None, options, on="cpu")
         roof = Roof(profile, setting.threads)
         placements = place(captured.capture.records, captured.reuse, roof, cache="steady")
         row.usual, row.clocked = (
             _forecast(predictor_without(family_of(setting.model), core_state), setting, placements)
             for core_state in (UNKNOWN, row.core_state)
         )
-    return f"{profile.name}, torch {package_version('torch')}; learned from {calibration.said}"
+    return (
+        f"{profile.name}, torch {package_version('torch')}; learned from {calibration.description}"
+    )
 
 
 def _forecast(

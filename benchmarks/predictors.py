@@ -19,32 +19,32 @@ from typing import Any
 import numpy as np
 
 from roofline.latency.calibration import Calibration
-from roofline.latency.learning import Example, Kind
-from roofline.latency.samples import Facts
+from roofline.latency.learning import Example, GroupModel
+from roofline.latency.samples import OperatorFeatures
 from roofline.latency.store import Store
 from roofline.machine.catalog import load_hardware
 from roofline.pipeline.machines import calibration_of, host_environment, host_latency_file
 
-Learner = Callable[[Sequence[Example], Sequence[Facts]], np.ndarray]
+Learner = Callable[[Sequence[Example], Sequence[OperatorFeatures]], np.ndarray]
 CALL_S = 1e-6
 
 
-def floor_s(facts: Sequence[Facts]) -> np.ndarray:
+def floor_s(facts: Sequence[OperatorFeatures]) -> np.ndarray:
     """The bounds, and what any call takes."""
     return np.asarray([each.eager_min_time_s + CALL_S for each in facts])
 
 
-def numbers(facts: Sequence[Facts]) -> np.ndarray:
+def numbers(facts: Sequence[OperatorFeatures]) -> np.ndarray:
     """Sizes, as binary logarithms."""
     return np.asarray([(*each.numbers, np.log2(each.eager_min_time_s + CALL_S)) for each in facts])
 
 
-def bound(_: Sequence[Example], facts: Sequence[Facts]) -> np.ndarray:
+def bound(_: Sequence[Example], facts: Sequence[OperatorFeatures]) -> np.ndarray:
     """The bound itself."""
     return floor_s(facts)
 
 
-def constant(examples: Sequence[Example], facts: Sequence[Facts]) -> np.ndarray:
+def constant(examples: Sequence[Example], facts: Sequence[OperatorFeatures]) -> np.ndarray:
     """One efficiency for each variant of a kind: the median."""
     ratios: dict[str, list[float]] = {}
     for each in examples:
@@ -55,7 +55,7 @@ def constant(examples: Sequence[Example], facts: Sequence[Facts]) -> np.ndarray:
     return np.asarray(chosen) * floor_s(facts)
 
 
-def neighbours(examples: Sequence[Example], facts: Sequence[Facts]) -> np.ndarray:
+def neighbours(examples: Sequence[Example], facts: Sequence[OperatorFeatures]) -> np.ndarray:
     """Three nearest neighbours of the same variant, in log-shape space, of time over bound."""
     found = np.empty(len(facts))
     for place, each in enumerate(facts):
@@ -70,10 +70,10 @@ def neighbours(examples: Sequence[Example], facts: Sequence[Facts]) -> np.ndarra
     return found * floor_s(facts)
 
 
-def linear(examples: Sequence[Example], facts: Sequence[Facts]) -> np.ndarray:
+def linear(examples: Sequence[Example], facts: Sequence[OperatorFeatures]) -> np.ndarray:
     """Seconds per call, per second of bound, and per byte kept and moved, none below 0."""
 
-    def terms(many: Sequence[Facts]) -> np.ndarray:
+    def terms(many: Sequence[OperatorFeatures]) -> np.ndarray:
         # Of the shared numbers: work, kept, read and written bytes, those from DRAM.
         sizes = 2.0 ** np.asarray([each.numbers[-7:-2] for each in many])
         return np.column_stack(
@@ -94,18 +94,18 @@ def linear(examples: Sequence[Example], facts: Sequence[Facts]) -> np.ndarray:
         kept.pop(int(solution.argmin()))
 
 
-def process(examples: Sequence[Example], facts: Sequence[Facts]) -> np.ndarray:
+def process(examples: Sequence[Example], facts: Sequence[OperatorFeatures]) -> np.ndarray:
     """The Gaussian process that roofline has."""
-    return np.asarray([each.predicted_s for each in Kind(examples).predict(facts)])
+    return np.asarray([each.predicted_s for each in GroupModel(examples).predict(facts)])
 
 
 def trees(make: Callable[[], Any]) -> Learner:
     """Trees of scikit-learn on the same facts."""
 
-    def learn(examples: Sequence[Example], facts: Sequence[Facts]) -> np.ndarray:
+    def learn(examples: Sequence[Example], facts: Sequence[OperatorFeatures]) -> np.ndarray:
         labels: dict[str, int] = {}
 
-        def rows(many: Sequence[Facts]) -> np.ndarray:
+        def rows(many: Sequence[OperatorFeatures]) -> np.ndarray:
             codes = [labels.setdefault(each.variant, len(labels)) for each in many]
             return np.column_stack([numbers(many), codes])
 
@@ -146,10 +146,10 @@ def judged(whole: Calibration, learner: Learner) -> tuple[list[float], float]:
         known = Calibration(whole.runs, without=family, page_fault_s=whole.page_fault_s)
         tested = [each for each in runs if each.family == family]
         facts = list({one.facts for each in tested for one in each.operators})
-        kinds: dict[tuple[str, str, int], list[Facts]] = {}
+        kinds: dict[tuple[str, str, int], list[OperatorFeatures]] = {}
         for each in facts:
             kinds.setdefault((each.group, each.dtype, each.threads), []).append(each)
-        predicted: dict[Facts, float] = {}
+        predicted: dict[OperatorFeatures, float] = {}
         for key, chosen in kinds.items():
             examples = known.examples(*key)
             if examples:

@@ -52,10 +52,10 @@ def _keys() -> Iterator[str]:
 def _computed(key: str, quick: bool) -> Row:
     from roofline.analysis import Analysis
     from roofline.machine import catalog
-    from roofline.pipeline.analyses import assemble
-    from roofline.pipeline.machines import predictor_of
+    from roofline.pipeline.analyses import assemble_analysis
+    from roofline.pipeline.machines import load_predictor
     from roofline.pipeline.native_variants import native_variants
-    from roofline.pipeline.runs import workload_of
+    from roofline.pipeline.runs import build_workload
     from roofline.placement import Roof
     from roofline.quantization.policy import Policy
     from roofline.quantization.result import WhatIf
@@ -65,9 +65,9 @@ def _computed(key: str, quick: bool) -> Row:
     name, _, threads = key.rpartition("/t")
     model, shape = MODELS[name]
     profile = catalog.load_hardware(catalog.HOST)
-    predictor = _without(_family(name), predictor_of(profile, None, RunOptions().run()))
-    passed = workload_of(model, shape, RunOptions()).captured()
-    analysis: Analysis = assemble(
+    predictor = _without(_family(name), load_predictor(profile, None, RunOptions().run()))
+    passed = build_workload(model, shape, RunOptions()).captured()
+    analysis: Analysis = assemble_analysis(
         passed, Roof(profile, int(threads)), notes=(), predictor=predictor
     )
 

@@ -11,7 +11,7 @@ from roofline import load_hardware
 from roofline.core.dtypes import dtype
 from roofline.machine.hardware import HardwareProfile
 from roofline.minimum import MinimumTimes, kernel_minimums, minimum_times, model_minimum
-from roofline.pipeline.runs import CapturedPass, captured_pass
+from roofline.pipeline.runs import CapturedPass, capture_pass
 from roofline.placement import Bound, Roof, place
 from roofline.run import RunOptions
 from roofline.workload.fusion import FusedOperator, fused_records, fused_traffic
@@ -203,7 +203,7 @@ MODELS = {
 @cache
 def captured(name: str, *, train: bool = False) -> CapturedPass:
     options = RunOptions(train=train, device="cpu", seq=MODELS[name].get("seq"))
-    return captured_pass(name, None, options, on="cpu")
+    return capture_pass(name, None, options, on="cpu")
 
 
 @cache

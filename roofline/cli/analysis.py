@@ -214,7 +214,7 @@ def predict(model: str, run: dict[str, Any], operators: Any, view: View, output:
     has minimum times only. MODEL as for analyze.
     """
     check_analysis_files(output, is_measured=False)
-    from roofline.pipeline.analyses import with_findings
+    from roofline.pipeline.analyses import add_findings
     from roofline.pipeline.predictions import predict
 
     with progress_bar("Predicting") as progress:
@@ -227,7 +227,7 @@ def predict(model: str, run: dict[str, Any], operators: Any, view: View, output:
             **run,
         )
     # `predict` leaves them out: a loop of predictions does not need them.
-    result = with_findings(result, run["hardware"], no_cache=run["no_cache"])
+    result = add_findings(result, run["hardware"], no_cache=run["no_cache"])
     output.present(result, view)
     if not any(each.predicted_s is not None for each in result.operators):
         name = result.hardware.name

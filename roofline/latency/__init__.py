@@ -1,1 +1,1 @@
-"""How long operators really take: measured in place, learned from, predicted, and validated."""
+"""Times of operators: measured in place, learned, predicted, and validated."""

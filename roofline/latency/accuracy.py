@@ -1,4 +1,4 @@
-"""Single runs that were predicted and measured, and the accuracy of predictions over them."""
+"""Predicted and measured runs, and the accuracy of predictions over them."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ from roofline.core.text import counted
 from roofline.errors import ThresholdError, argument
 
 BOUND_MARGIN = 0.97
-"""An operator keeps its minimum time if it takes at least this share of it: clocks vary by 3 %."""
+"""Share of its minimum time that a measured operator must reach: clocks vary by 3 %."""
 
 _LARGEST = 1e12
-"""No time in s, no clock in Hz and no ratio is larger, or smaller than one by it; errors of such
-would be beyond all floating-point numbers."""
+"""Limit of times in s, clocks in Hz, ratios and their reciprocals, against overflow of errors."""
 
 
 def _check(name: str, of: str, values: Iterable[float | None]) -> None:
     for each in values:
         if each is not None and not 1 / _LARGEST <= each <= _LARGEST:
-            raise ValueError(f"{name}: {of} are positive numbers, 1e-12 to 1e12, got {each:.3g}")
+            raise ValueError(f"{name}: {of} must be from 1e-12 to 1e12, got {each:.3g}")
 
 
 class Setting(NamedTuple):
-    """The way a model is run; only runs of one setting are put in order."""
+    """Settings of a run; only runs of one setting are compared in order."""
 
     threads: int
     dtype: str
@@ -45,28 +44,24 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelValidation:
-    """One model, run one way: its predicted and its measured time.
+    """Predicted and measured times of a model in one setting.
 
-    ``predicted_s`` is None where there are minimum times and no more; ``predicted_low_s`` and
-    ``predicted_high_s`` are the ends of its 80 % prediction interval. ``operators_measured_s`` is
-    the prediction from operators that were timed one by one, if that was requested. ``measured_s``
-    and ``remeasured_s`` are two measurements, apart in time. ``operators`` are those that work and
-    have a minimum time; ``below_bound`` of them took less than `BOUND_MARGIN` of it. The minimum
-    times of the pass and of these hold at the clock of the run. ``operator_abs_error_s`` sums
-    |predicted - measured| over operators, ``operators_s`` their measured times. The prediction was
-    learned from ``samples`` samples.
+    ``predicted_s`` is None for minimum times only; ``predicted_low_s`` and ``predicted_high_s`` are
+    the ends of its 80 % prediction interval. ``operators_measured_s`` is the prediction from
+    operators timed alone, if requested. ``measured_s`` and ``remeasured_s`` are two measurements,
+    apart in time. ``operators`` have a minimum time, at the clock of the run; ``below_bound`` of
+    them took less than `BOUND_MARGIN` of it. ``operator_abs_error_s`` sums |predicted - measured|
+    over operators, ``operators_s`` their measured times. ``samples`` is the number of samples that
+    the prediction was learned from.
 
-    ``clock_hz`` and ``core_to_core_latency_s`` are the core clock state and the core-to-core
-    latency while it was measured (`roofline.machine.core_state`), which the prediction is for;
-    ``predicted_usual_s`` is the prediction for their usual values, which are all that is known
-    beforehand. ``remeasured_clock_hz`` is the clock of the second measurement.
-    ``predicted_settled_s`` is the part of ``predicted_s`` without page faults;
-    ``predicted_page_faults`` and ``faults`` are the page faults of a pass, predicted and counted
-    (None: not known).
+    ``clock_hz`` and ``core_to_core_latency_s`` are the core clock state of the measurement, which
+    the prediction is for; ``predicted_usual_s`` is the prediction for the usual state.
+    ``remeasured_clock_hz`` is the clock of the second measurement. ``predicted_settled_s`` is
+    ``predicted_s`` without page faults; ``predicted_page_faults`` and ``page_faults`` are those of
+    a pass, predicted and counted (None: unknown).
 
-    ``measured_times_s`` and ``remeasured_times_s`` are the passes that the medians are of. Other
-    processes disturbed ``discarded`` rounds of the first measurement; ``are_disturbed`` says that
-    some of those had to count, because there were too few others.
+    ``measured_times_s`` and ``remeasured_times_s`` are the single passes. Other processes disturbed
+    ``discarded`` rounds of the first measurement; ``are_disturbed``: kept rounds too.
     """
 
     model: str
@@ -112,14 +107,14 @@ class ModelValidation:
         _check(self.model, "times and clocks", (*times, *(each or None for each in minimum)))
         low, high = self.predicted_low_s, self.predicted_high_s
         if (low is None) != (high is None) or (low is not None and self.predicted_s is None):
-            raise ValueError(f"{self.model}: an interval has two ends, and a prediction in it")
+            raise ValueError(f"{self.model}: an interval needs two ends and a prediction")
         if low is not None and high is not None and not 0 <= low <= high < math.inf:
-            raise ValueError(f"{self.model}: an interval from {low} to {high} s is none")
+            raise ValueError(f"{self.model}: invalid interval, from {low} to {high} s")
         sums = (self.operator_abs_error_s, self.operators_s)
         counts = (self.samples, self.discarded, self.page_faults, self.predicted_page_faults)
         if not all(0 <= (each or 0) < math.inf for each in (*sums, *counts)):
             raise ValueError(
-                f"{self.model}: sums of times, samples and page faults are not negative"
+                f"{self.model}: sums of times, samples and page faults must be at least 0"
             )
         if not 0 <= self.below_bound <= self.operators:
             raise ValueError(
@@ -129,7 +124,7 @@ class ModelValidation:
 
     @property
     def setting(self) -> Setting:
-        """How the model was run."""
+        """Settings of the run."""
         return Setting(self.threads, self.dtype, self.batch, self.channels_last)
 
     @property
@@ -167,7 +162,7 @@ class ModelValidation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatioValidation:
-    """How many times faster one design is than another: predicted, and measured (twice)."""
+    """Speedup of one design over another: predicted, measured, and remeasured."""
 
     name: str
     predicted: float | None
@@ -190,7 +185,7 @@ class RatioValidation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """A run that could not be judged, and why: ``"ran out of memory"``."""
+    """A run that failed, with the reason: ``"ran out of memory"``."""
 
     model: str
     batch: int | None
@@ -200,12 +195,12 @@ class Skipped:
 
     @property
     def setting(self) -> Setting:
-        """How the model was to be run."""
+        """Settings of the run."""
         return Setting(self.threads, self.dtype, self.batch)
 
 
 CLOSE_PAIR = (1.05, 1.5)
-"""Range of slower / faster of two runs, whose order is judged."""
+"""Range of the ratio slower / faster of two runs that count as a close pair."""
 
 FIGURES: Mapping[str, tuple[str, str]] = {
     "mape": ("MAPE", "predicted_runs"),
@@ -215,8 +210,8 @@ FIGURES: Mapping[str, tuple[str, str]] = {
     "within_20_percent": ("within ±20 %", "predicted_runs"),
     "interval_coverage": ("inside the 80 % prediction interval", "intervals"),
     "close_pairs_right": ("close pairs in the right order", "close_pairs"),
-    "operator_error": ("error of operators, weighted by time", "operator_runs"),
-    "bound_validity": ("operators that keep their minimum time", "operators"),
+    "operator_error": ("time-weighted error of operators", "operator_runs"),
+    "bound_validity": ("operators not below their minimum time", "operators"),
     "ratio_error": ("MAPE of speedups of designs", "ratios"),
     "measured_operators_mape": ("MAPE, operators timed alone", "timed_alone_runs"),
     "usual_clock_mape": ("MAPE at the usual core clock state", "predicted_runs"),
@@ -227,7 +222,7 @@ FIGURES: Mapping[str, tuple[str, str]] = {
 QUANTITIES = {
     name: Quantity(name=name, title=title, kind="share") for name, (title, _) in FIGURES.items()
 }
-"""What conditions may be on."""
+"""Quantities for conditions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,15 +292,14 @@ def _mean(values: Iterable[float]) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationTotals(Accuracy):
-    """Accuracy of the predictions of all runs, and what else is judged.
+    """Accuracy of the predictions of all runs, of operators, speedups and intervals.
 
     ``operator_error`` is the sum of |predicted - measured| over all operators, by the sum of their
-    measured times. ``bound_validity`` is the share of operators that keep their minimum time,
-    ``ratio_error`` the mean of |predicted / measured - 1| over ratios, ``interval_coverage`` the
+    measured times; ``bound_validity`` the share of operators not below their minimum time.
+    ``ratio_error`` is the mean of |predicted / measured - 1| over ratios, ``interval_coverage`` the
     share of measured times inside their 80 % prediction intervals. ``noise_floor`` is the MAPE of
     the second measurements, ``measured_operators_mape`` that of predictions from operators timed
-    one by one, ``usual_clock_mape`` that of predictions for the usual core clock state rather than
-    the state during each measurement.
+    alone. ``usual_clock_mape`` is that of predictions for the usual core clock state.
     """
 
     operator_error: float | None
@@ -358,37 +352,35 @@ class ValidationTotals(Accuracy):
         )
 
 
-_NOTHING_TO_JUDGE = {
+_UNKNOWN_BECAUSE = {
     "operator_error": "no operators were predicted",
-    "close_pairs_right": "no two models that were predicted take 1.05 to 1.5 times as long as each"
-    " other",
-    "bound_validity": "no operator has a bound",
-    "ratio_error": "no pair of designs was predicted; --designs has them",
+    "close_pairs_right": "no two predicted models differ by 5 to 50 % in time",
+    "bound_validity": "no operator has a minimum time",
+    "ratio_error": "no designs were predicted; add --designs",
     "interval_coverage": "no prediction has an interval",
-    "noise_floor": "nothing was measured twice",
-    "measured_operators_mape": "no operators were timed one by one; --operators measured does it",
+    "noise_floor": "no run was remeasured",
+    "measured_operators_mape": "no operators were timed alone; add --operators measured",
 }
 
 
 def failure(condition: Condition, totals: ValidationTotals) -> str:
-    """Return why a condition on a total fails, as on an unknown one; ``""`` if it does not."""
+    """Return the reason why a condition on a total fails, ``""`` if it holds; unknown ones fail."""
     name, limit = condition.quantity.name, float(condition.limit)
     value: float | None = getattr(totals, name)
     if value is None:
-        why = _NOTHING_TO_JUDGE.get(name, "nothing was predicted")
-        return f"{name} cannot be judged: {why}"
+        return f"{name} is unknown: {_UNKNOWN_BECAUSE.get(name, 'no run was predicted')}"
     fails = value > limit if condition.sign == ">" else value < limit
     if not fails:
         return ""
     beyond = "above" if condition.sign == ">" else "below"
-    # As many digits as tell it from the limit.
+    # Enough digits to differ from the limit.
     texts = ((f"{100 * value:.{n}f} %", f"{100 * limit:.{n}f} %") for n in range(1, 12))
     shown = next((text for text, other in texts if text != other), f"{100 * value} %")
     return f"{name} is {shown}, {beyond} {100 * limit:.4g} %"
 
 
 def check_thresholds(conditions: Iterable[Condition], totals: ValidationTotals) -> None:
-    """Raises ThresholdError where conditions fail, naming all that do."""
-    failures = [said for each in conditions if (said := failure(each, totals))]
+    """Raise ThresholdError for failed conditions, naming all of them."""
+    failures = [reason for each in conditions if (reason := failure(each, totals))]
     if failures:
         raise ThresholdError(f"{argument('fail_if')}: {'; '.join(failures)}")

@@ -1,4 +1,4 @@
-"""The allocator of a process: whose malloc it is, and the settings that decide on page faults."""
+"""Allocator of a process: library of malloc, and settings that determine page faults."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocator:
-    """Whose malloc a process has (``"glibc"``), and how that is set.
+    """Library of a process's malloc (``"glibc"``) with its settings.
 
-    ``settings`` is None for any other library, whose page faults are not simulated. ``changed`` are
-    the tunables and variables that are not as by default: ``"glibc.malloc.top_pad=65536"``.
+    ``settings`` is None for other libraries, whose page faults are not simulated. ``changed`` are
+    non-default tunables and variables: ``"glibc.malloc.top_pad=65536"``.
     """
 
     library: str = "glibc"
@@ -29,7 +29,7 @@ class Allocator:
 
     @property
     def name(self) -> str:
-        """As reports name it: ``"default"``, or what is other than glibc's defaults."""
+        """Name in reports: ``"default"``, or changes of glibc's defaults."""
         if self.settings is None:
             return self.library
         huge = ("transparent huge pages",) if self.has_huge_pages else ()
@@ -37,16 +37,16 @@ class Allocator:
 
     @property
     def has_huge_pages(self) -> bool:
-        """Whether a page fault maps 2 MiB where it can."""
+        """True if a page fault maps 2 MiB where possible."""
         return self.settings is not None and self.settings.has_huge_pages
 
 
 DEFAULT = Allocator(settings=MallocSettings())
-"""What ``python script.py`` meets on Linux."""
+"""Allocator of ``python script.py`` on Linux."""
 
 
 def allocator_here() -> Allocator:
-    """The allocator of this process."""
+    """Return the allocator of this process."""
     maps = huge_pages = ""
     malloc = 0
     with suppress(OSError):
@@ -61,7 +61,7 @@ def allocator_here() -> Allocator:
 def allocator_of(
     environment: Mapping[str, str], *, maps: str, malloc: int, huge_pages: str
 ) -> Allocator:
-    """The allocator of a process, from what the system says of it."""
+    """Return the allocator of a process, from its environment, memory map and huge pages."""
     library = _library_at(malloc, maps)
     if library != "glibc":
         return Allocator(library=library, settings=None)
@@ -75,7 +75,7 @@ def allocator_of(
 
 
 def _library_at(address: int, maps: str) -> str:
-    """The library that an address lies in: ``"glibc"``, or the name of its file."""
+    """Return the library at an address: ``"glibc"``, or the name of its file."""
     for line in maps.splitlines():
         words = line.split(maxsplit=5)
         first, _, last = words[0].partition("-")

@@ -32,7 +32,7 @@ class HeldOutError:
     def __post_init__(self) -> None:
         figures = (self.mape, self.median_error, self.within_10_percent, self.interval_coverage)
         if min(self.threads, self.runs, *(each or 0.0 for each in figures)) < 0:
-            raise ValueError(f"an error of held-out runs takes numbers from 0, got {self}")
+            raise ValueError(f"error of held-out runs: numbers must be at least 0, got {self}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -73,23 +73,23 @@ class Calibrated(Result):
     def __post_init__(self) -> None:
         counts = (self.runs, self.operators, self.models, self.families, self.new_runs)
         if (least := min(*counts, self.seconds)) < 0:
-            raise ValueError(f"a calibration takes numbers from 0, got {least}")
+            raise ValueError(f"calibration: numbers must be at least 0, got {least}")
 
     @property
     def mape(self) -> float | None:
-        """Mean absolute error over all held-out runs, a fraction; None: none was judged."""
+        """MAPE over all held-out runs, a fraction; None without any."""
         judged = [(each.mape, each.runs) for each in self.held_out if each.mape is not None]
         count = sum(runs for _, runs in judged)
         return sum(mape * runs for mape, runs in judged) / count if count else None
 
     @property
     def summary(self) -> str:
-        """Number of operators, and the error on families that were left out."""
+        """Number of operators and models, and the leave-one-family-out MAPE."""
         if not self.runs:
             return "No calibration data: no model could be measured"
         samples = f"{counted(self.operators, 'operator')} of {counted(self.models, 'model')}"
         if self.mape is None:
-            return f"Calibrated on {samples}; too few families to judge predictions"
+            return f"Calibrated on {samples}; too few families to validate predictions"
         off = format_percent(self.mape)
         return f"Calibrated on {samples}: leave-one-family-out MAPE {off}"
 
@@ -107,19 +107,19 @@ class Calibrated(Result):
         yield KeyValueBlock(lines=(*lines, ("File", self.file)) if self.file else tuple(lines))
         if self.held_out:
             yield table(
-                "Error on families that were left out",
+                "Leave-one-family-out error by setting",
                 self.held_out,
                 {
-                    "threads": lambda each: counted(each.threads, "thread"),
-                    "type": "dtype",
-                    "runs": "runs",
+                    "Threads": lambda each: f"{each.threads}",
+                    "Type": "dtype",
+                    "Runs": "runs",
                     "MAPE": lambda each: format_percent(each.mape),
-                    "median error": lambda each: format_percent(each.median_error),
-                    "within ±10 %": lambda each: format_percent(each.within_10_percent),
-                    "in 80 % interval": lambda each: format_percent(each.interval_coverage),
+                    "Median error": lambda each: format_percent(each.median_error),
+                    "Within ±10 %": lambda each: format_percent(each.within_10_percent),
+                    "In 80 % interval": lambda each: format_percent(each.interval_coverage),
                 },
-                left=("threads", "type"),
-                narrow=("runs", "in 80 % interval", "median error"),
+                left=("Type",),
+                narrow=("Runs", "In 80 % interval", "Median error"),
             )
         yield from notes("Skipped", self.skipped, urgent=True)
         kept = "interrupted: measured runs are kept; `roofline calibrate` continues there"
@@ -129,6 +129,6 @@ class Calibrated(Result):
 def no_calibration(hardware: str) -> str:
     """Return the warning for a machine without calibration data."""
     return (
-        f"no calibration for '{hardware}': bounds only; `roofline calibrate`, run on that machine,"
-        " makes one"
+        f"no calibration data for '{hardware}': minimum times only; run `roofline calibrate` on"
+        " that machine"
     )

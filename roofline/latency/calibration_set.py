@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from roofline.core.rows import grouped
 
 DESIGN = "design"
-"""The family of what is no model."""
+"""Family of designs."""
 
 _FAMILIES = (
-    # What a name begins with, and its family: the first that fits.
+    # Prefix of names, and family; the first match counts.
     (r"(tv_|legacy_|gc|eca|se|sk|wide_)*(resnet|resnext|res2net|res2next)", "resnet"),
     (r"(tf_)?(efficientnet|mixnet)|tinynet", "efficientnet"),
     (r"(tf_)?mobilenet", "mobilenet"),
@@ -32,9 +32,9 @@ _FAMILIES = (
 
 
 def family_of(model: str) -> str:
-    """The family of a model by its name: ``"resnet"`` of ``"timm:wide_resnet50_2"``.
+    """Return the family of a model by its name: ``"resnet"`` of ``"timm:wide_resnet50_2"``.
 
-    Otherwise the first word of the name; layers that are written down have the family `DESIGN`.
+    Other models have the first word of their name, expressions of layers `DESIGN`.
     """
     written = model.partition("@")[0]
     if "(" in written or "+" in written:
@@ -49,11 +49,10 @@ def family_of(model: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """Something to measure: a model by name, or a design by kind, sizes and input shape.
+class CalibrationCase:
+    """A model by name, or a design by kind, sizes and input shape, to measure.
 
-    ``batches`` are the sizes of its inputs' first dimension, each measured on its own.
-    ``channels_last`` says that images and weights of convolutions lie so.
+    ``batches`` are the batch sizes to measure; ``channels_last`` is the memory format.
     """
 
     name: str
@@ -66,7 +65,7 @@ class Subject:
 
     @property
     def is_design(self) -> bool:
-        """Whether it is no model."""
+        """True for a design, False for a model."""
         return bool(self.kind)
 
 
@@ -122,14 +121,14 @@ _CHANNELS_LAST = {
         *("mnasnet1_0", "alexnet", "regnet_y_800mf"),
     ),
 }
-"""Models that are measured with their channels last, too, by the one after which: other kernels
-run then."""
+"""Models measured also in channels-last format, which selects other kernels, by the model before
+them."""
 
 _CHANNELS = (12, 24, 40, 48, 80, 96, 112, 160, 192, 224, 320, 384, 448, 640, 768, 1024)
 _PIXELS = (5, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 120)
-"""Sizes that models have, and such as lie between them: not those that designs are judged on."""
+"""Sizes of models and sizes between them, without those of validation (`grid`)."""
 
-_MOST_MULTIPLY_ADD = 2_000_000_000
+_MAX_MACS = 2_000_000_000
 _CONVOLUTIONS = 110
 _WIDE_KERNELS_UP_TO = 192
 
@@ -141,7 +140,7 @@ _TOKENS = (
     *((512, 8, 128, 4), (768, 12, 1, 1), (1024, 16, 1, 1), (2048, 32, 1, 1), (512, 8, 1, 8)),
 )
 _FEW_ROWS = (
-    # Width, tokens, batch: what linear layers are given when tokens are decoded, and short prompts.
+    # Width, tokens, batch: linear layers in decode, and for short prompts.
     *((320, 1, 8), (384, 1, 1), (448, 1, 16), (512, 1, 4), (640, 1, 2), (640, 1, 32), (896, 1, 8)),
     *((896, 24, 1), (1152, 1, 1), (1280, 1, 8), (1536, 1, 2), (1536, 1, 16), (1792, 1, 4)),
     *((384, 100, 1), (640, 300, 1), (1152, 80, 2)),
@@ -154,7 +153,7 @@ _CACHES = (
 )
 _RECURRENT = ((128, 128, 32, 1), (256, 512, 50, 1), (256, 256, 50, 8), (64, 128, 100, 4))
 _POOLED = ((32, 112, 1), (64, 112, 1), (96, 55, 4), (192, 28, 8), (256, 13, 1), (512, 14, 8))
-"""Channels, pixels and batch of images that are pooled."""
+"""Channels, pixels and batch of pooled images."""
 
 _POOLS: tuple[tuple[str, tuple[int, ...]], ...] = (
     *(("max_pool", (3, 2)), ("max_pool", (2, 2)), ("average_pool", (2, 2))),
@@ -162,23 +161,23 @@ _POOLS: tuple[tuple[str, tuple[int, ...]], ...] = (
 )
 
 
-def models() -> tuple[Subject, ...]:
-    """Real models, the most telling first; some a second time with their channels last."""
+def models() -> tuple[CalibrationCase, ...]:
+    """Return the models, the most informative first; some again in channels-last format."""
     batches = dict(_MODELS)
-    found: list[Subject] = []
+    found: list[CalibrationCase] = []
     for name in batches:
         found.append(_model(name, batches[name]))
-        again = _CHANNELS_LAST.get(name, ())
-        found += [replace(_model(each, batches[each]), channels_last=True) for each in again]
+        others = _CHANNELS_LAST.get(name, ())
+        found += [replace(_model(each, batches[each]), channels_last=True) for each in others]
     return tuple(found)
 
 
-def _model(name: str, batches: tuple[int, ...]) -> Subject:
-    return Subject(name=name, family=family_of(name), batches=batches)
+def _model(name: str, batches: tuple[int, ...]) -> CalibrationCase:
+    return CalibrationCase(name=name, family=family_of(name), batches=batches)
 
 
-def designs() -> tuple[Subject, ...]:
-    """Layers of many sizes, the same every time, their kinds mixed; of images in both layouts."""
+def designs() -> tuple[CalibrationCase, ...]:
+    """Return layers of many sizes, in fixed mixed order; those of images in both formats."""
     pools = [
         _image(kind, sizes, wide, pixels, batch)
         for wide, pixels, batch in _POOLED
@@ -191,8 +190,8 @@ def designs() -> tuple[Subject, ...]:
     return (*found, *images)
 
 
-def convolutions() -> Iterator[Subject]:
-    """Standard and separable ones of many sizes, and grouped ones, the same every time."""
+def convolutions() -> Iterator[CalibrationCase]:
+    """Yield standard, separable and grouped convolutions of many fixed sizes."""
     choose = random.Random(3)
     left = _CONVOLUTIONS
     while left:
@@ -203,7 +202,7 @@ def convolutions() -> Iterator[Subject]:
         kind = choose.choice(("standard", "separable", "separable"))
         is_large = kernel > 3 and wide > _WIDE_KERNELS_UP_TO
         taken = kernel**2 * wide * out * pixels**2 * batch // stride**2
-        if is_large or taken > _MOST_MULTIPLY_ADD:
+        if is_large or taken > _MAX_MACS:
             continue
         left -= 1
         if kind == "separable" and kernel == 1:
@@ -216,7 +215,7 @@ def convolutions() -> Iterator[Subject]:
             yield _image("standard", sizes, wide, pixels, choose.choice((1, 4)))
 
 
-def _of_tokens() -> Iterator[Subject]:
+def _of_tokens() -> Iterator[CalibrationCase]:
     for wide, heads, tokens, batch in _TOKENS:
         shape = (batch, tokens, wide)
         yield _layer("feed_forward", (wide,), shape)
@@ -234,14 +233,16 @@ def _of_tokens() -> Iterator[Subject]:
             yield _layer(kind, (wide, hidden), (batch, tokens, wide))
 
 
-def _image(kind: str, sizes: tuple[int, ...], wide: int, pixels: int, batch: int) -> Subject:
-    """A design that is given square images of so many channels."""
+def _image(
+    kind: str, sizes: tuple[int, ...], wide: int, pixels: int, batch: int
+) -> CalibrationCase:
+    """Return a design for square images."""
     return _layer(kind, sizes, (batch, wide, pixels, pixels))
 
 
-def _layer(kind: str, sizes: tuple[int, ...], shape: tuple[int, ...]) -> Subject:
-    """A design of layers, by kind and sizes, that is given an input of this shape."""
-    return Subject(
+def _layer(kind: str, sizes: tuple[int, ...], shape: tuple[int, ...]) -> CalibrationCase:
+    """Return a design by kind, sizes and input shape."""
+    return CalibrationCase(
         name=f"{kind}({', '.join(map(str, sizes))})@{'x'.join(map(str, shape))}",
         family=DESIGN,
         batches=(shape[0],),
@@ -251,10 +252,10 @@ def _layer(kind: str, sizes: tuple[int, ...], shape: tuple[int, ...]) -> Subject
     )
 
 
-def grid() -> tuple[tuple[Subject, Subject], ...]:
-    """The designs that predictions are judged on: standard and separable convolutions of one size.
+def grid() -> tuple[tuple[CalibrationCase, CalibrationCase], ...]:
+    """Return the designs for validation: standard and separable convolutions of equal size.
 
-    16 to 960 channels at 7 to 112 pixels; no convolution of these sizes is among `designs`.
+    16 to 960 channels at 7 to 112 pixels; `designs` has no convolution of these sizes.
     """
     return tuple(
         (
@@ -263,7 +264,7 @@ def grid() -> tuple[tuple[Subject, Subject], ...]:
         )
         for wide in (16, 32, 64, 128, 256, 512, 960)
         for pixels in (7, 14, 28, 56, 112)
-        if 9 * wide**2 * pixels**2 <= 3 * _MOST_MULTIPLY_ADD
+        if 9 * wide**2 * pixels**2 <= 3 * _MAX_MACS
     )
 
 
@@ -271,7 +272,7 @@ _INT8_MODELS = (
     *("resnet18", "mobilenet_v2", "squeezenet1_1", "googlenet", "vgg11", "shufflenet_v2_x1_0"),
     *("densenet121", "regnet_y_800mf", "mnasnet1_0", "alexnet", "inception_v3", "resnet50"),
 )
-"""Those that torch.fx can trace: torch quantises no others with codes from layer to layer."""
+"""Models that torch.fx can trace, which torch needs to quantize from layer to layer."""
 
 _LINEARS = (
     # Width, results, tokens, batch.
@@ -295,15 +296,15 @@ _POOLED_CODES = ((24, 96, 1), (80, 40, 1), (116, 30, 4), (288, 32, 1))
 """In addition to those of `_POOLED`: widths that fill no register."""
 
 
-def int8_models() -> tuple[Subject, ...]:
-    """Models that are measured in int8, each at one batch, once all others were in their types."""
+def int8_models() -> tuple[CalibrationCase, ...]:
+    """Return the models measured in int8 at one batch, after all other types."""
     return tuple(_model(name, (1,)) for name in _INT8_MODELS)
 
 
-def int8_designs() -> tuple[Subject, ...]:
-    """Layers that are measured in int8: the same ones every time, their kinds mixed.
+def int8_designs() -> tuple[CalibrationCase, ...]:
+    """Return the layers measured in int8, in fixed mixed order.
 
-    Images have their channels last, as int8 convolutions write them, but for what a model is given.
+    Images are channels-last, as int8 convolutions write them, except inputs of a model.
     """
     inner = dict.fromkeys([*convolutions(), *_of_codes()])
     found = [replace(each, channels_last=True) for each in inner]
@@ -312,18 +313,18 @@ def int8_designs() -> tuple[Subject, ...]:
     for wide, out, tokens, batch in _LINEARS:
         shape = (batch, tokens, wide) if tokens > 1 else (batch, wide)
         found.append(_layer("linear", (wide, out), shape))
-    # Each kind is spread over all of the list: a calibration may end anywhere.
+    # Each kind is spread over the list, because a calibration may end anywhere.
     kinds = grouped(found, lambda each: (each.kind, each.channels_last))
-    placed: list[tuple[float, Subject]] = []
+    placed: list[tuple[float, CalibrationCase]] = []
     for alike in kinds.values():
         random.Random(18).shuffle(alike)
         placed += [((place + 0.5) / len(alike), each) for place, each in enumerate(alike)]
     return tuple(each for _, each in sorted(placed, key=lambda pair: pair[0]))
 
 
-def _of_codes() -> Iterator[Subject]:
-    """Sums and concatenations, whose operands have codes of different scales, and pooling of what a
-    layer has made codes of: torch leaves that of floats as it is."""
+def _of_codes() -> Iterator[CalibrationCase]:
+    """Yield sums and concatenations of operands with different scales, and pooling of quantized
+    activations (torch does not quantize pooling of floats)."""
     for wide, pixels, batch in _JOINED:
         yield _image("residual", (wide,), wide, pixels, batch)
         yield _image("branches", (wide, wide // 2), wide, pixels, batch)

@@ -1,4 +1,4 @@
-"""What the time of an operator depends on: its kind, torch's path to a kernel, and sizes."""
+"""Features of operators that their times depend on: kind, kernel selection, sizes."""
 
 from __future__ import annotations
 
@@ -9,30 +9,37 @@ from statistics import mean, median
 from typing import Any, cast
 
 from roofline.core.rows import grouped
-from roofline.latency.samples import INT8, Facts, OperatorSample, Origin, RunSample, Timed
+from roofline.latency.samples import (
+    INT8,
+    OperatorFeatures,
+    OperatorSample,
+    Origin,
+    PassTimes,
+    RunSample,
+)
 from roofline.placement import Placement
 from roofline.run import Run
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.tensors import Role, TensorSpec
 
 _SMALL_IMAGE = 20_480
-"""Elements of an image up to which torch's own convolution is taken for batches of one."""
+"""Elements of an image up to which torch uses its own convolution for batches of one."""
 
 _MANY_IMAGES = 16
 
 _HALF_TYPES = ("bfloat16", "float16")
-"""oneDNN has them where the CPU has, and a machine's samples of a type are all of one way."""
+"""oneDNN computes in them if the CPU does; all samples of a machine agree in that."""
 
 
 def convolution_path(record: OperatorRecord, threads: int) -> str:
-    """The library and kind of a convolution: ``"onednn 1x1"``, ``"im2col kxk"`` …
+    """Return the library and kind of a convolution: ``"onednn 1x1"``, ``"im2col kxk"`` …
 
-    torch's own way (im2col and a matrix product) is left for float32 where it is taken to be
-    faster: dense 1x1 kernels on one thread, and single small images.
+    torch uses im2col and a matrix product in float32 for dense 1x1 kernels on one thread, and for
+    single small images.
     """
     image, weight = record.inputs[:2]
     groups = int(record.attributes.get("groups") or 1)
-    # A convolution of one dimension is one of two, of which the first is 1.
+    # A 1-D convolution is a 2-D one with a first dimension of 1.
     kernel = (1, *weight.shape[2:]) if len(weight.shape) == 3 else weight.shape[2:]
     is_transposed = record.attributes.get("transposed") is True
     kind = "transposed" if is_transposed else _kind_of(image, groups, math.prod(kernel))
@@ -52,7 +59,7 @@ def convolution_path(record: OperatorRecord, threads: int) -> str:
     elif is_plain and is_pointwise and image.shape[0] < _MANY_IMAGES and threads == 1:
         is_onednn = False
     else:
-        # torch looks at four sizes, of volumes too.
+        # torch considers four sizes, of volumes too.
         is_large = image.shape[0] > 1 or math.prod(image.shape[:4]) > _SMALL_IMAGE
         is_onednn = groups > 1 or is_large or all(size > 3 for size in kernel[-2:])
     if is_onednn:
@@ -67,7 +74,7 @@ def _kind_of(image: TensorSpec, groups: int, kernel: int) -> str:
 
 
 def product_layouts(left: TensorSpec, right: TensorSpec) -> str:
-    """How two matrices lie: ``n`` row by row, ``t`` otherwise (transposed, mostly)."""
+    """Return the layouts of two matrices: ``n`` row-major, ``t`` otherwise (mostly transposed)."""
     return "".join("n" if each.layout == "contiguous" else "t" for each in (left, right))
 
 
@@ -76,16 +83,16 @@ _CODE_TYPES = ("quint8", "qint8")
 _KEPT = (Role.PARAMETER, Role.BUFFER)
 
 FRESH_BYTE = 32 * 2**20
-"""glibc never takes as much from its heap (M_MMAP_THRESHOLD at its most): its pages are fresh."""
+"""Size from which glibc maps fresh pages (the largest M_MMAP_THRESHOLD)."""
 
 
-def facts_of(placement: Placement, threads: int) -> Facts:
-    """The facts of a placed operator on so many threads."""
+def features_of(placement: Placement, threads: int) -> OperatorFeatures:
+    """Return the features of a placed operator on a number of threads."""
     record = placement.record
     group, variant, numbers = _sizes(record, threads)
     first = (*record.inputs, *record.outputs)[0] if record.inputs or record.outputs else None
     shared = _shared(record, placement.level_bytes)
-    return Facts(
+    return OperatorFeatures(
         group=group,
         variant=variant,
         dtype=_dtype(record),
@@ -97,12 +104,12 @@ def facts_of(placement: Placement, threads: int) -> Facts:
 
 
 def log2(value: float) -> float:
-    """The binary logarithm, of nothing as of 1."""
+    """Return the binary logarithm of at least 1."""
     return math.log2(max(1.0, value))
 
 
 def fresh_bytes(record: OperatorRecord) -> int:
-    """Bytes of outputs that are so large that their memory is fresh at every call."""
+    """Return the bytes of outputs whose memory is freshly mapped at every call."""
     read = {each.storage for each in record.inputs}
     return sum(
         each.byte for each in record.outputs if each.byte >= FRESH_BYTE and each.storage not in read
@@ -111,7 +118,7 @@ def fresh_bytes(record: OperatorRecord) -> int:
 
 def _dtype(record: OperatorRecord) -> str:
     operands = (*record.inputs, *record.outputs)
-    # Among them are biases and scales, which are floats.
+    # Biases and scales among them are floats.
     if any(each.dtype.name in _CODE_TYPES for each in operands):
         return INT8
     floating = [each for each in operands if each.dtype.kind in ("float", "complex")]
@@ -120,7 +127,7 @@ def _dtype(record: OperatorRecord) -> str:
 
 
 def _shared(record: OperatorRecord, level_bytes: Mapping[str, int]) -> tuple[float, ...]:
-    """The numbers that every group has, after its own: work, and where its bytes come from."""
+    """Return the numbers shared by all groups: work, and bytes by role and level."""
     work = record.work
     kept = sum(each.byte for each in record.inputs if each.role in _KEPT)
     read = sum(each.byte for each in record.inputs) - kept
@@ -152,7 +159,7 @@ def _convolution(record: OperatorRecord, threads: int) -> Described | None:
     if record.op != "aten.convolution" or len(record.inputs) < 2:
         return None
     image, weight = record.inputs[:2]
-    # A kernel of no size, which fake tensors take, is no operand.
+    # Fake tensors accept an empty kernel.
     if len(weight.shape) < 3 or not all(weight.shape):
         return None
     groups = int(record.attributes.get("groups") or 1)
@@ -170,7 +177,7 @@ def _of_convolution(
 
 
 def _codes(record: OperatorRecord) -> TensorSpec | None:
-    """The activations that a quantised layer reads; None: it was not told."""
+    """Return the activations that a quantized layer reads; None if unknown."""
     return next((each for each in record.inputs if each.role not in _KEPT and each.shape), None)
 
 
@@ -178,12 +185,12 @@ _INT8_CONVOLUTION = re.compile(r"quantized\.conv[123]d(_relu|_add|_add_relu)?")
 
 
 def _int8_convolution(record: OperatorRecord) -> Described | None:
-    """As of `_convolution`; stride and groups are packed with the weight, but sizes tell them."""
+    """As `_convolution`; stride and groups, packed with the weight, follow from sizes."""
     if not _INT8_CONVOLUTION.fullmatch(record.op):
         return None
     kept = (each for each in record.inputs if each.role in _KEPT)
     image, weight = _codes(record), next((each for each in kept if len(each.shape) > 2), None)
-    # Either may be untold.
+    # Either may be unknown.
     if image is None or weight is None:
         return None
     output = record.outputs[0].shape
@@ -225,7 +232,7 @@ def _attention(record: OperatorRecord) -> Described | None:
         return None
     key = record.inputs[1].shape if len(record.inputs) > 1 else query
     width, tokens, heads = query[-1:], query[-2:-1], query[1:2] if len(query) > 3 else (1,)
-    # A fused layer has batch, tokens and width, and looks at its own tokens.
+    # A fused layer has batch, tokens and width; keys are its own tokens.
     others = key[-2:-1] if len(key) > 3 else tokens
     sizes = (*query[:1], *heads, *width, *tokens, *others)
     return "attention", record.op.removeprefix("aten."), sizes
@@ -242,7 +249,7 @@ def _other(record: OperatorRecord) -> Described:
         math.prod(_whole(record.attributes.get("kernel_size"))),
         max(_whole(record.attributes.get("stride")), default=1),
     )
-    # The numbers of the groups above mean other things: their kin (a dot product) is one apart.
+    # The numbers of the groups above differ: similar operators (a dot product) have another group.
     group = f"other {record.type}" if record.type in _OWN_GROUPS else record.type
     return group, record.op.removeprefix("aten."), sizes
 
@@ -251,7 +258,7 @@ _OWN_GROUPS = ("convolution", "matrix product", "attention")
 
 
 def _whole(value: Any) -> tuple[int, ...]:
-    """The whole numbers of an argument that is one, or a list of them."""
+    """Return the integers of an argument: one, or a list."""
     if type(value) is int:
         return (value,)
     if isinstance(value, (list, tuple)):
@@ -262,7 +269,7 @@ def _whole(value: Any) -> tuple[int, ...]:
 
 def run_sample(
     placements: Sequence[Placement],
-    timed: Timed,
+    timed: PassTimes,
     *,
     model: str,
     family: str,
@@ -272,10 +279,10 @@ def run_sample(
     batch: int | None,
     threads: int,
 ) -> RunSample:
-    """What is kept of a pass; calls with equal facts are kept together."""
+    """Return the sample of a measured pass; calls with equal features are merged."""
     free = [n for n, each in enumerate(placements) if each.record.state is State.FREE]
     at_work = (n for n, each in enumerate(placements) if each.record.state is not State.FREE)
-    alike = grouped(at_work, lambda place: facts_of(placements[place], threads))
+    alike = grouped(at_work, lambda place: features_of(placements[place], threads))
     samples = timed.operators
     return RunSample(
         model=model,
@@ -298,12 +305,12 @@ def run_sample(
         core_to_core_latency_s=timed.run.core_to_core_latency_s,
         operators=tuple(
             OperatorSample(
-                facts=facts,
+                facts=features,
                 calls=len(places),
                 time_s=median(samples[place].median_s for place in places),
                 iqr_s=median(samples[place].iqr_s for place in places),
                 page_faults=mean(timed.page_faults[place] for place in places),
             )
-            for facts, places in alike.items()
+            for features, places in alike.items()
         ),
     )

@@ -1,4 +1,4 @@
-"""Learns from samples of one kind of operators how long another call of that kind takes."""
+"""Gaussian process regression of operator times, one model for each group of operators."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from roofline.core.rows import grouped
 from roofline.latency.prediction import Prediction
-from roofline.latency.samples import Facts
+from roofline.latency.samples import OperatorFeatures
 
 # Rasmussen and Williams, "Gaussian Processes for Machine Learning" (2006): chapter 2 for
-# prediction, 5.4.2 for what is left out.
+# prediction, 5.4.2 for leave-one-out.
 
 Array = NDArray[np.float64]
 
@@ -23,18 +23,17 @@ _JITTER = 1e-8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
-    """How alike two samples are taken to be.
+class Covariance:
+    """Parameters of the covariance of two samples.
 
-    ``scales`` are the lengths of numbers over which values go on being alike; ``apart`` is what two
-    labels that differ add to the squared distance, one for each kind of label. ``amplitude`` is the
-    standard deviation of what is smooth in that sense, ``slope`` that of a linear trend in each
-    number over its scale, ``offset`` that of the mean, ``noise`` that of a sample. They are of the
-    logarithm of time over bound: see benchmarks/predictors.md for others that were tried.
+    ``scales`` are the length scales of the numbers; ``label_distances`` are added to the squared
+    distance where labels differ. ``amplitude`` is the standard deviation of the smooth part,
+    ``slope`` of a linear trend in each number over its scale, ``offset`` of the mean, ``noise`` of
+    a sample. All are of log(time / minimum time); benchmarks/predictors.md has alternatives.
     """
 
     scales: tuple[float, ...]
-    apart: tuple[float, ...]
+    label_distances: tuple[float, ...]
     amplitude: float = 0.5
     slope: float = 0.2
     offset: float = 1.0
@@ -42,13 +41,10 @@ class Kernel:
 
 
 class GaussianProcess:
-    """What is known of values after some samples of them, each with numbers and labels.
-
-    Of labels, only whether they are equal counts.
-    """
+    """Gaussian process over numbers and labels; labels are equal or not."""
 
     def __init__(
-        self, kernel: Kernel, numbers: Array, labels: NDArray[np.int64], values: Array
+        self, kernel: Covariance, numbers: Array, labels: NDArray[np.int64], values: Array
     ) -> None:
         self.kernel = kernel
         self._scaled = numbers / np.asarray(kernel.scales)
@@ -65,16 +61,16 @@ class GaussianProcess:
         return factor.T @ factor
 
     @cached_property
-    def _answers(self) -> Array:
+    def _weights(self) -> Array:
         return self._inverse @ (self._values - self._mean)
 
     def predict(
         self, numbers: Array, labels: NDArray[np.int64]
     ) -> tuple[Array, Array, NDArray[np.int64]]:
-        """Means, their standard deviations, and which sample is the nearest to each."""
+        """Return means, their standard deviations, and the index of the nearest sample to each."""
         scaled = numbers / np.asarray(self.kernel.scales)
         cross, squared = self._covariance(scaled, labels)
-        mean = self._mean + cross @ self._answers
+        mean = self._mean + cross @ self._weights
         kernel = self.kernel
         prior = kernel.amplitude**2 + kernel.offset**2
         prior = prior + kernel.slope**2 * ((scaled - self._middle) ** 2).sum(axis=1)
@@ -82,26 +78,26 @@ class GaussianProcess:
         deviation = np.sqrt(np.maximum(prior - explained, 0.0) + kernel.noise**2)
         return mean, deviation, squared.argmin(axis=1)
 
-    def left_out(self, groups: Sequence[object]) -> tuple[Array, Array]:
-        """What it says of each sample without its group, by the block form of leave-one-out."""
+    def leave_one_out(self, groups: Sequence[object]) -> tuple[Array, Array]:
+        """Return mean and deviation of each sample without its group (block leave-one-out)."""
         mean, deviation = np.empty(len(self._values)), np.empty(len(self._values))
         for positions in grouped(range(len(groups)), lambda place: groups[place]).values():
             chosen = np.asarray(positions)
             block = np.linalg.inv(self._inverse[np.ix_(chosen, chosen)])
-            mean[chosen] = self._values[chosen] - block @ self._answers[chosen]
+            mean[chosen] = self._values[chosen] - block @ self._weights[chosen]
             deviation[chosen] = np.sqrt(np.maximum(np.diag(block), 0.0))
         return mean, deviation
 
     def _covariance(self, scaled: Array, labels: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Of new samples with the known ones: the covariance, and the squared distance."""
+        """Return covariance and squared distance between new and known samples."""
         kernel = self.kernel
         left, right = scaled - self._middle, self._scaled - self._middle
         linear = left @ right.T
         squared = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1)[None, :] - 2 * linear
         squared = np.maximum(squared, 0.0)
-        for column, apart in enumerate(kernel.apart):
+        for column, distance in enumerate(kernel.label_distances):
             differ = labels[:, column][:, None] != self._labels[:, column][None, :]
-            squared = squared + apart * differ
+            squared = squared + distance * differ
         distance = np.sqrt(3.0 * squared)
         # Matérn 3/2: continuous, with kinks where libraries change their kernels.
         smooth = kernel.amplitude**2 * (1.0 + distance) * np.exp(-distance)
@@ -109,49 +105,49 @@ class GaussianProcess:
 
 
 _SCALE = 8.0
-"""Octaves of a size over which efficiency goes on being alike."""
+"""Length scale of efficiency over sizes, in octaves."""
 
 _CORE_TO_CORE_SCALE = 8.0
-"""The same of the latency from core to core."""
+"""The same over the core-to-core latency."""
 
-_APART = 4.0
-"""What another variant or layout adds to the squared distance, in scales."""
+_LABEL_DISTANCE = 4.0
+"""Squared distance, in scales, between different variants; a fourth of it between layouts."""
 
 _CALL_S = 1e-6
-"""What any call takes: times of small operators are held against this rather than a bound of 0."""
+"""Shortest time of a call, added to minimum times, which may be 0."""
 
-_MOST = 3000
-"""Samples of one kind; the cost of learning grows with their third power."""
+_MAX_SAMPLES = 3000
+"""Samples of one group; the cost of fitting grows with their third power."""
 
 _FAR_OCTAVES = 4.0
-"""Farther from every sample, a prediction is an extrapolation."""
+"""Distance from the nearest sample beyond which a prediction is an extrapolation."""
 
 Z_80 = 1.2815515655446004
-"""Standard deviations around the mean of a normal distribution that hold 80 % of it."""
+"""Standard deviations around the mean of a normal distribution that contain 80 % of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """Calls with the same facts, in the models of one family: their median time in seconds.
+    """Calls with the same features in the models of one family: their median time in seconds.
 
-    ``core_to_core`` is the binary logarithm of the core-to-core latency in nanoseconds; 0 where one
-    core computed, or where it is not known.
+    ``core_to_core`` is the binary logarithm of the core-to-core latency in nanoseconds; 0 for one
+    thread, or if unknown.
     """
 
-    facts: Facts
+    facts: OperatorFeatures
     family: str
     time_s: float
     core_to_core: float = 0.0
 
 
-class Kind:
-    """All examples of one group of operators in one data type on one number of threads.
+class GroupModel:
+    """Model of one group of operators in one data type on one number of threads.
 
-    Of several groups (``is_pooled``), only what all of them have in common counts.
+    If several groups are pooled, it uses only the numbers that all groups share.
     """
 
     def __init__(self, examples: Sequence[Example], *, is_pooled: bool = False) -> None:
-        step = -(-len(examples) // _MOST)
+        step = -(-len(examples) // _MAX_SAMPLES)
         self.examples = tuple(examples[::step])
         self._is_pooled = is_pooled
         self._labels: dict[tuple[int, str], int] = {}
@@ -161,47 +157,49 @@ class Kind:
 
     @cached_property
     def _process(self) -> GaussianProcess:
-        facts = [each.facts for each in self.examples]
-        values = np.log([each.time_s for each in self.examples]) - np.log(_floor_s(facts))
-        numbers = self._numbers(facts, [each.core_to_core for each in self.examples])
+        features = [each.facts for each in self.examples]
+        values = np.log([each.time_s for each in self.examples]) - np.log(_floor_s(features))
+        numbers = self._numbers(features, [each.core_to_core for each in self.examples])
         scales = (*(_SCALE,) * (numbers.shape[1] - 1), _CORE_TO_CORE_SCALE)
-        kernel = Kernel(scales=scales, apart=(_APART, _APART / 4))
-        return GaussianProcess(kernel, numbers, self._codes(facts), values)
+        kernel = Covariance(scales=scales, label_distances=(_LABEL_DISTANCE, _LABEL_DISTANCE / 4))
+        return GaussianProcess(kernel, numbers, self._label_codes(features), values)
 
     @cached_property
-    def spread(self) -> float:
-        """How much wider than it says its interval must be to hold 80 % of what was left out."""
+    def interval_factor(self) -> float:
+        """Factor on its intervals with which they contain 80 % of the examples left out."""
         scores = [
             abs(np.log(example.time_s / predicted_s)) / deviation
-            for example, predicted_s, deviation in self.left_out
+            for example, predicted_s, deviation in self.leave_one_out
         ]
-        # Of a single family nothing can be left out; then it is taken at its word.
+        # Of a single family nothing can be left out.
         return max(0.5, float(np.quantile(scores, 0.8)) / Z_80) if scores else 1.0
 
     @cached_property
-    def left_out(self) -> tuple[tuple[Example, float, float], ...]:
-        """Every example with the seconds predicted without its family, and their relative standard
-        deviation; empty where there is only one family."""
+    def leave_one_out(self) -> tuple[tuple[Example, float, float], ...]:
+        """Examples, each with its time predicted from other families and the relative deviation;
+        empty for a single family."""
         families = [each.family for each in self.examples]
         if len(set(families)) < 2:
             return ()
-        mean, deviation = self._process.left_out(families)
+        mean, deviation = self._process.leave_one_out(families)
         predicted_s = np.exp(mean) * _floor_s([each.facts for each in self.examples])
         return tuple(
             zip(self.examples, map(float, predicted_s), map(float, deviation), strict=True)
         )
 
-    def predict(self, facts: Sequence[Facts], core_to_core: float = 0.0) -> list[Prediction]:
-        """Predictions for calls with these `facts`, at a core-to-core latency as in examples."""
-        numbers = self._numbers(facts, [core_to_core] * len(facts))
-        mean, deviation, nearest = self._process.predict(numbers, self._codes(facts))
-        times_s = np.exp(mean) * _floor_s(facts)
-        wide = np.exp(Z_80 * deviation * self.spread)
+    def predict(
+        self, features: Sequence[OperatorFeatures], core_to_core: float = 0.0
+    ) -> list[Prediction]:
+        """Return predictions for calls, at a core-to-core latency as in `Example`."""
+        numbers = self._numbers(features, [core_to_core] * len(features))
+        mean, deviation, nearest = self._process.predict(numbers, self._label_codes(features))
+        times_s = np.exp(mean) * _floor_s(features)
+        wide = np.exp(Z_80 * deviation * self.interval_factor)
         known = self._numbers([each.facts for each in self.examples], [0.0] * len(self.examples))
-        # Its distance is that of sizes; where the cores are is no property of a call.
+        # The distance is that of sizes, without the core-to-core latency.
         octaves = np.sqrt(((numbers - known[nearest])[:, :-1] ** 2).sum(axis=1))
         found: list[Prediction] = []
-        for each, *figures in zip(facts, times_s, wide, octaves, deviation, strict=True):
+        for each, *figures in zip(features, times_s, wide, octaves, deviation, strict=True):
             time_s, factor, distance, deviates = map(float, figures)
             samples = self.variants[f"{each.group} {each.variant}"]
             found.append(
@@ -212,37 +210,39 @@ class Kind:
                     samples=samples or len(self.examples),
                     distance=distance,
                     is_extrapolated=not samples or self._is_pooled or distance > _FAR_OCTAVES,
-                    deviation=deviates * self.spread,
+                    deviation=deviates * self.interval_factor,
                 )
             )
         return found
 
-    def _numbers(self, facts: Sequence[Facts], core_to_core: Sequence[float]) -> Array:
-        """A row for each call; of pooled groups, with what all groups have in common."""
+    def _numbers(
+        self, features: Sequence[OperatorFeatures], core_to_core: Sequence[float]
+    ) -> Array:
+        """Return a row of numbers for each call; of pooled groups, the shared ones."""
         return np.asarray(
             [
                 (
-                    *(() if self._is_pooled else each.numbers[:-SHARED]),
-                    *each.numbers[-SHARED:],
+                    *(() if self._is_pooled else each.numbers[:-SHARED_FEATURES]),
+                    *each.numbers[-SHARED_FEATURES:],
                     float(np.log2(each.eager_min_time_s + _CALL_S)),
                     latency,
                 )
-                for each, latency in zip(facts, core_to_core, strict=True)
+                for each, latency in zip(features, core_to_core, strict=True)
             ]
         )
 
-    def _codes(self, facts: Sequence[Facts]) -> NDArray[np.int64]:
+    def _label_codes(self, features: Sequence[OperatorFeatures]) -> NDArray[np.int64]:
         def code(column: int, label: str) -> int:
             return self._labels.setdefault((column, label), len(self._labels))
 
         return np.asarray(
-            [(code(0, f"{each.group} {each.variant}"), code(1, each.layout)) for each in facts]
+            [(code(0, f"{each.group} {each.variant}"), code(1, each.layout)) for each in features]
         )
 
 
-SHARED = 7
-"""How many of the numbers of facts, the last ones, mean the same in every group."""
+SHARED_FEATURES = 7
+"""Number of features, the last ones, that mean the same in every group."""
 
 
-def _floor_s(facts: Sequence[Facts]) -> Array:
-    return np.asarray([each.eager_min_time_s + _CALL_S for each in facts])
+def _floor_s(features: Sequence[OperatorFeatures]) -> Array:
+    return np.asarray([each.eager_min_time_s + _CALL_S for each in features])

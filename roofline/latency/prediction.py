@@ -1,4 +1,4 @@
-"""A predicted time: with an interval, where it comes from, and what predicts it."""
+"""Predicted times of operators and passes, with 80 % prediction intervals and sources."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from typing import Protocol
 from roofline.placement import Placement
 
 FAULTS_MATTER = 0.03
-"""The share of a settled pass from which page faults are reported, and advised against."""
+"""Share of a pass from which page faults are reported, and advice avoids them."""
 
 BOUND_ONLY = "bound only"
-"""The source of what is not predicted: nothing like it was ever measured there."""
+"""Source of operators without a prediction, because calibration data has no similar ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """The seconds that an operator is expected to take, and the 10-90 % interval around them.
+    """Predicted time of an operator in seconds, with its 80 % interval (10 to 90 %).
 
-    ``samples`` is how many measured calls of its kind it was learned from, ``distance`` how far the
-    nearest of them is: the length of the difference of their sizes as binary logarithms (1: one
-    size is twice as large). ``is_extrapolated`` where none is near, or none was of that kind;
-    ``is_measured`` where the call itself was timed on its own, ``samples`` times. ``deviation`` is
-    the relative standard deviation.
+    ``samples`` is the number of measured calls of its group, ``distance`` that of the nearest one:
+    the norm of the difference of their sizes in binary logarithms (1: one size is twice as large).
+    ``is_extrapolated``: none is near, or of that group; ``is_measured``: the call itself was timed
+    alone, ``samples`` times. ``deviation`` is the relative standard deviation.
     """
 
     predicted_s: float
@@ -41,7 +40,7 @@ class Prediction:
 
     @property
     def source(self) -> str:
-        """Where it comes from, in words."""
+        """Source in words: ``"calibrated: 90 samples, distance 0.4"``."""
         if self.is_measured:
             return f"measured alone: {self.samples} times"
         kind = "extrapolated" if self.is_extrapolated else "calibrated"
@@ -50,17 +49,14 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPrediction:
-    """What a whole pass is expected to take: its operators, and what runs between them.
+    """Predicted time of a pass in seconds, with its 80 % interval (10 to 90 %).
 
-    ``predicted_s`` is the sum of ``operators_s``, ``overhead_s`` and what ``faults`` page faults
-    take (null: they, or what one takes, are not known, and none are in it); the interval is from 10
-    to 90 %. ``allocator`` names the state of the allocator that they are of (``"default"``; ``""``:
-    not known), ``tunables`` the settings of glibc with which there would be no page faults (``""``:
-    they take too little to matter). ``overhead_s`` is null where nothing was learned of what runs
-    between operators.
-    ``calibration`` says in words what it was learned from; ``held_out_error``, a fraction, is the
-    mean error of whole models of its type on as many threads whose family was left out, of all
-    models where there were few of those, and null where none could be left out.
+    ``predicted_s`` is the sum of ``operators_s``, dispatch overhead ``overhead_s`` (null: unknown)
+    and the time of ``page_faults`` (null: unknown, not included). ``allocator`` names the settings
+    of malloc (``"default"``; ``""``: unknown), ``tunables`` those of glibc that avoid the page
+    faults (``""``: they take too little to matter). ``calibration`` describes the calibration data;
+    ``held_out_error`` is its leave-one-family-out MAPE, a fraction: of models of the same type and
+    threads, of all if these are few, null without any.
     """
 
     predicted_s: float
@@ -78,19 +74,19 @@ class RunPrediction:
         if not 0 <= self.low_s <= self.predicted_s <= self.high_s:
             raise ValueError(f"{self.predicted_s} s is not in {self.low_s} … {self.high_s}")
         if self.page_faults is not None and self.page_faults < 0:
-            raise ValueError(f"a pass has 0 page faults or more, got {self.page_faults}")
+            raise ValueError(f"page_faults: must be at least 0, got {self.page_faults}")
 
     @property
     def settled_s(self) -> float:
-        """Seconds of the pass where the allocator keeps all memory, so that there are no faults."""
+        """Predicted time without page faults, in seconds."""
         return self.operators_s + (self.overhead_s or 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
-    """A prediction for each operator (None: it is free, or only its bound is known), and the whole.
+    """Predictions of all operators (None: free, or minimum time only) and of the pass.
 
-    ``run`` is null where an operator that does something could not be predicted; ``notes`` say so.
+    ``run`` is null if an operator could not be predicted, which ``notes`` explain.
     """
 
     operators: tuple[Prediction | None, ...] = ()
@@ -98,15 +94,15 @@ class Predicted:
     notes: tuple[str, ...] = ()
 
 
-class Predicts(Protocol):
-    """What predicts the operators of a pass."""
+class OperatorPredictor(Protocol):
+    """Interface of predictors."""
 
     def predict(self, placements: Sequence[Placement], threads: int, /) -> Predicted:
-        """Predictions for placed operators on so many threads, and for the pass."""
+        """Return predictions for placed operators and for the pass."""
         ...
 
     def operators(
         self, placements: Sequence[Placement], threads: int, /
     ) -> tuple[Prediction | None, ...]:
-        """Predictions for the operators alone."""
+        """Return predictions for the operators alone."""
         ...

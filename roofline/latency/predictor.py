@@ -1,4 +1,4 @@
-"""Predicts placed operators, and the pass that they are, from what was learned on a machine."""
+"""Predictions of placed operators and of their pass, from the calibration of a machine."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from roofline.core.text import counted
 from roofline.latency.allocator import DEFAULT, Allocator
 from roofline.latency.calibration import Calibration
-from roofline.latency.features import facts_of
+from roofline.latency.features import features_of
 from roofline.latency.learning import Z_80
 from roofline.latency.prediction import FAULTS_MATTER, Predicted, Prediction, RunPrediction
-from roofline.latency.samples import EarlierRun, Facts
+from roofline.latency.samples import EarlierRun, OperatorFeatures
 from roofline.machine.core_state import CoreState
 from roofline.placement import Placement
 from roofline.run import Run
@@ -20,19 +20,18 @@ from roofline.workload.operators import State
 from roofline.workload.page_faults import PageFaults, count_page_faults, fault_free_settings
 
 _FAULT_DEVIATION = 0.2
-"""The relative deviation of what a page fault takes, from machine state to machine state: of 2.0,
-2.3, 2.4 and 3.4 µs, the medians of four measurements of one shared host within two hours."""
+"""Relative deviation of the time of a page fault over machine states: 2.0, 2.3, 2.4 and 3.4 µs were
+the medians of four measurements of one shared host within two hours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predictor:
-    """What was learned on a machine, ready to be asked.
+    """Calibration of a machine with the conditions of predictions.
 
-    ``core_state`` is how fast the cores run (None: as usual); ``notes`` are shown with every
-    prediction (samples of another torch, say). ``is_of_host`` says that it was learned on this
-    machine, with the torch that is there now. ``allocator`` is that of the process in which a pass
-    will run, ``page_fault_s`` the seconds that a page fault adds there by threads (None: as
-    calibrated), ``lanes`` the float32 elements in a vector register.
+    ``core_state`` defaults to the usual one; ``notes`` accompany every prediction.
+    ``is_of_host``: calibrated on this machine, with the present torch. ``allocator`` is that of the
+    process to predict, ``page_fault_s`` the seconds of a page fault by threads (None: as
+    calibrated), ``lanes`` the float32 elements of a vector register.
     """
 
     calibration: Calibration
@@ -46,62 +45,61 @@ class Predictor:
     def earlier_run(
         self, placements: Sequence[Placement], run: Run, threads: int
     ) -> EarlierRun | None:
-        """Return the last such pass that was measured on this machine; None: there is none."""
+        """Return the last measurement of such a pass on this machine, if any."""
         if not self.is_of_host:
             return None
-        facts = tuple(_facts(placements, threads))
-        return self.calibration.earlier_run(facts, channels_last=run.channels_last, train=run.train)
+        features = tuple(_features(placements, threads))
+        return self.calibration.earlier_run(
+            features, channels_last=run.channels_last, train=run.train
+        )
 
     def predict(self, placements: Sequence[Placement], threads: int, /) -> Predicted:
-        """Predicts the operators of a pass on so many threads, and the whole of it."""
-        facts = _facts(placements, threads)
-        found = self.calibration.predict(facts, self.core_state)
+        """Return predictions of operators on a number of threads, and of their pass."""
+        features = _features(placements, threads)
+        found = self.calibration.predict(features, self.core_state)
         known = [each for each in found if each is not None]
         run, notes = None, list(self.notes)
-        if facts and len(known) == len(found):
+        if features and len(known) == len(found):
             settled = self.calibration.predict_run(
-                facts, known, calls=len(placements), core_state=self.core_state
+                features, known, calls=len(placements), core_state=self.core_state
             )
             run, more = self.with_faults(settled, placements, threads)
             notes += more
-        elif facts:
-            unknown = zip(facts, found, strict=True)
+        elif features:
+            unknown = zip(features, found, strict=True)
             types = ", ".join(sorted({each.dtype for each, known in unknown if known is None}))
             notes.append(
-                f"{len(found) - len(known)} of {len(found)} operators are not predicted: too little"
-                f" in {types} on {counted(threads, 'thread')} was measured"
-                " (`roofline calibrate` measures it)"
+                f"{len(found) - len(known)} of {len(found)} operators are not predicted: too few"
+                f" samples in {types} on {counted(threads, 'thread')}; run `roofline calibrate`"
             )
         return Predicted(operators=_placed(placements, found), run=run, notes=tuple(notes))
 
     def operators(
         self, placements: Sequence[Placement], threads: int, /
     ) -> tuple[Prediction | None, ...]:
-        """Predict the operators of a pass alone, which takes no simulation of the allocator."""
-        facts = _facts(placements, threads)
-        return _placed(placements, self.calibration.predict(facts, self.core_state))
+        """Return predictions of operators alone, without simulating the allocator."""
+        features = _features(placements, threads)
+        return _placed(placements, self.calibration.predict(features, self.core_state))
 
     def with_faults(
         self, settled: RunPrediction, placements: Sequence[Placement], threads: int
     ) -> tuple[RunPrediction, tuple[str, ...]]:
-        """A pass with its page faults in the process that will run it, and notes on them."""
+        """Return the prediction of a pass with its page faults, and notes on them."""
         costs = self.calibration.page_fault_s if self.page_fault_s is None else self.page_fault_s
         page_fault_s = costs.get(threads)
-        without = "predicted times are those without page faults"
+        excluded = "predicted times exclude page faults"
         if self.allocator.settings is None:
-            what = f"page faults of {self.allocator.library} are not simulated"
-            return settled, (f"{what}: {without}",)
+            return settled, (f"{excluded}: {self.allocator.library} is not simulated",)
         if page_fault_s is None:
-            fix = "(`roofline measure` measures them)"
-            return settled, (f"costs of page faults are not known: {without} {fix}",)
+            return settled, (f"{excluded}: their cost is unknown; run `roofline measure`",)
         records = [each.record for each in placements]
         page_faults = count_page_faults(
             records, self.allocator.settings, threads=threads, lanes=self.lanes
         )
         run = replace(_added(settled, page_faults, page_fault_s), allocator=self.allocator.name)
-        # In nine of ten simulated processes: other settings gain nothing where there are none.
+        # The 10 % quantile: other settings gain nothing without page faults.
         if page_faults.low * page_fault_s > FAULTS_MATTER * run.settled_s:
-            # With these there would be no page faults by the simulation.
+            # These avoid all page faults in the simulation.
             kept = fault_free_settings(records, threads=threads, lanes=self.lanes)
             run = replace(
                 run,
@@ -110,26 +108,29 @@ class Predictor:
             )
         if not page_faults.unknown:
             return run, ()
-        return run, (f"page faults leave out scratch memory of {', '.join(page_faults.unknown)}",)
+        unknown = ", ".join(page_faults.unknown)
+        return run, (f"predicted page faults exclude scratch memory of {unknown}",)
 
 
-def _facts(placements: Sequence[Placement], threads: int) -> list[Facts]:
-    """Return the facts of each operator that is not free."""
-    return [facts_of(each, threads) for each in placements if each.record.state is not State.FREE]
+def _features(placements: Sequence[Placement], threads: int) -> list[OperatorFeatures]:
+    """Return the features of each operator that is not free."""
+    return [
+        features_of(each, threads) for each in placements if each.record.state is not State.FREE
+    ]
 
 
 def _placed(
     placements: Sequence[Placement], found: Sequence[Prediction | None]
 ) -> tuple[Prediction | None, ...]:
-    """Predictions of those operators, at the places of all."""
+    """Return the predictions in a sequence of all operators, None for free ones."""
     left = iter(found)
     return tuple(None if each.record.state is State.FREE else next(left) for each in placements)
 
 
 def _added(settled: RunPrediction, page_faults: PageFaults, page_fault_s: float) -> RunPrediction:
-    """A pass with page faults of so many seconds each.
+    """Return the prediction with page faults of `page_fault_s` each.
 
-    The interval is wider by what is not known of their number and their cost.
+    The interval widens by the uncertainty of their number and cost.
     """
     faults_s = page_faults.page_faults * page_fault_s
     predicted_s = settled.predicted_s + faults_s

@@ -1,8 +1,7 @@
-"""What was measured and is learned from, kept in a SQLite file beside the profile of the machine.
+"""SQLite store of calibration data, next to the profile of the machine.
 
-There are runs (models with each of their operators), a cache of operators that were timed on their
-own, and short notes. Each is a row of JSON and belongs to an environment; those of another one stay
-where they are, and are not used.
+It contains runs (models with their operators), operators that were timed alone, and short notes.
+Each is a row of JSON of an environment; rows of other environments stay and are not used.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from typing import Any, Literal, TypeVar
 from roofline.core.files import refused
 from roofline.core.schema import from_data, to_data
 from roofline.errors import FileFormatError, InputError, RooflineError, error_text
-from roofline.latency.samples import FACTS_VERSION, IsolatedSample, Origin, RunSample
+from roofline.latency.samples import FEATURES_VERSION, IsolatedSample, Origin, RunSample
 from roofline.machine.hardware import Host
 
 T = TypeVar("T")
 
 STORE_VERSION = 1
-"""Of the tables; a file with newer ones is refused."""
+"""Version of the tables; files with newer ones are refused."""
 
 _TABLES = (
     "CREATE TABLE environment (id INTEGER PRIMARY KEY, data TEXT NOT NULL)",
-    # Runs have no name. ``samples`` are the operators that were timed.
+    # Runs have no name. ``samples`` is the number of timed operators.
     """CREATE TABLE kept (
         id INTEGER PRIMARY KEY, environment INTEGER NOT NULL REFERENCES environment,
         kind TEXT NOT NULL, name TEXT, origin TEXT, samples INTEGER NOT NULL, data TEXT NOT NULL,
@@ -39,8 +38,8 @@ _TABLES = (
     f"PRAGMA user_version = {STORE_VERSION}",
 )
 
-_PATIENCE_S = 10.0
-"""How long a process waits for another one that writes; each writes for milliseconds."""
+_LOCK_TIMEOUT_S = 10.0
+"""Longest wait for another process that writes; each writes for milliseconds."""
 
 _BY_EFFECTIVE_ID = os.access in os.supports_effective_ids
 _FIX = "remove it; `roofline calibrate` measures again"
@@ -48,53 +47,51 @@ _FIX = "remove it; `roofline calibrate` measures again"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """What samples depend on and do not say themselves.
+    """Host, torch and version of the features that samples depend on.
 
-    ``torch`` is its version with its build (``"2.13.0+cpu"``), ``facts_version`` says what the
-    numbers of their facts mean. Of the ``host``, its fingerprint counts.
+    ``torch`` is its version with the build (``"2.13.0+cpu"``), ``facts_version`` that of the
+    features. Hosts are compared by fingerprint.
     """
 
     host: Host
     torch: str
-    facts_version: int = FACTS_VERSION
+    facts_version: int = FEATURES_VERSION
 
     def difference(self, other: Environment) -> str:
-        """What makes samples of the one useless in the other, in words; ``""`` if nothing does."""
+        """Return differences that make samples unusable, in words; ``""`` without any."""
         parts = [self.host.difference(other.host)]
         if self.torch != other.torch:
-            parts.append(f"torch {self.torch} became {other.torch}")
+            parts.append(f"torch {self.torch} → {other.torch}")
         if self.facts_version != other.facts_version:
             parts.append(
-                "what is told of an operator changed"
-                f" (version {self.facts_version} became {other.facts_version})"
+                f"version of operator features {self.facts_version} → {other.facts_version}"
             )
         return "; ".join(part for part in parts if part)
 
 
 class Store:
-    """The samples of one machine, as far as they were measured in one environment.
+    """Samples of one machine in one environment.
 
-    The file is made if there is none. Any number of processes may have it open at once; each change
-    is made whole or not at all. Every method raises FileFormatError where the file turns out to be
-    damaged, InputError where it cannot be written, and RooflineError where another process keeps it
-    locked.
+    The file is created if it is missing. Processes may open it concurrently; changes are atomic.
+    Methods raise FileFormatError for a damaged file, InputError if it cannot be written, and
+    RooflineError if another process keeps it locked.
     """
 
     def __init__(self, path: Path, environment: Environment) -> None:
         self._environment = environment
-        self._turn = threading.RLock()
+        self._lock = threading.RLock()
         self._path = path
-        with _refusals_told(path, "written"), contextlib.ExitStack() as stack:
+        with _named_errors(path, "written"), contextlib.ExitStack() as stack:
             _check_is_file(path)
             path.parent.mkdir(parents=True, exist_ok=True)
-            # Each transaction has its turn, so that threads may share a connection.
+            # Transactions take the lock, so threads may share a connection.
             self._connection = sqlite3.connect(
-                path, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False
+                path, timeout=_LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False
             )
             stack.callback(self._connection.close)
             # After a power cut the last samples may be gone; the file is whole.
             self._connection.execute("PRAGMA synchronous = NORMAL")
-            # SQLite itself would only tell at the first change.
+            # SQLite itself would only fail at the first change.
             for place in (path, path.parent):
                 if not os.access(place, os.W_OK, effective_ids=_BY_EFFECTIVE_ID):
                     raise InputError(f"{path}: cannot be written: {place} is read-only; {_ROOM}")
@@ -111,12 +108,12 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Close the file; twice is no error."""
-        with self._turn, contextlib.suppress(sqlite3.Error):
+        """Close the file; idempotent."""
+        with self._lock, contextlib.suppress(sqlite3.Error):
             self._connection.close()
 
     def add(self, run: RunSample) -> None:
-        """Keep a run with all of its operators."""
+        """Store a run with all of its operators."""
         self._keep("run", None, run, origin=run.origin, samples=len(run.operators))
 
     def runs(self) -> tuple[RunSample, ...]:
@@ -124,14 +121,14 @@ class Store:
         with self._transaction("DEFERRED") as connection:
             return _runs(connection, self._id(connection))
 
-    def forget_runs(self, origin: Origin) -> int:
-        """Drop the runs that a command measured in this environment, and return their number."""
+    def delete_runs(self, origin: Origin) -> int:
+        """Delete the runs that a command measured in this environment; return their number."""
         with self._transaction("IMMEDIATE") as connection:
             query = "DELETE FROM kept WHERE environment = ? AND kind = 'run' AND origin = ?"
             return connection.execute(query, (self._id(connection), origin)).rowcount
 
-    def unused(self) -> tuple[str, ...]:
-        """Return a line for each other environment: what is not used here, and why."""
+    def unused_samples(self) -> tuple[str, ...]:
+        """Return a line for each other environment: number of samples and difference."""
         with self._transaction("DEFERRED") as connection:
             query = "SELECT environment, sum(samples) FROM kept GROUP BY environment"
             counts: dict[int, int] = dict(connection.execute(query).fetchall())
@@ -147,19 +144,19 @@ class Store:
         return tuple(lines)
 
     def isolated(self, key: str) -> IsolatedSample | None:
-        """Return the times of the operator of that key, timed on its own; None: it was not."""
+        """Return the times of an operator that was timed alone, by key; None without any."""
         return self._found("isolated", key, lambda data: from_data(IsolatedSample, data, file=key))
 
     def keep_isolated(self, key: str, sample: IsolatedSample) -> None:
-        """Keep the times of an operator, in place of earlier ones."""
+        """Store the times of an operator, replacing earlier ones."""
         self._keep("isolated", key, sample, samples=1)
 
     def note(self, name: str) -> str | None:
-        """Return the text that was kept under `name`; None: there is none."""
+        """Return the text stored under `name`, if any."""
         return self._found("note", name, str)
 
     def keep_note(self, name: str, text: str) -> None:
-        """Keep a short text, such as how far a calibration came, in place of an earlier one."""
+        """Store a short text, such as the progress of a calibration, replacing an earlier one."""
         self._keep("note", name, text, samples=0)
 
     def _keep(
@@ -184,7 +181,7 @@ class Store:
             return None if row is None else made(json.loads(row[0]))
 
     def _id(self, connection: Connection) -> int | None:
-        """The number of this environment in the file; None: nothing of it is there."""
+        """Return the number of this environment in the file, if it is there."""
         for number, each in _environments(connection):
             if not each.difference(self._environment):
                 return number
@@ -192,7 +189,7 @@ class Store:
 
     @contextlib.contextmanager
     def _transaction(self, kind: Literal["DEFERRED", "IMMEDIATE"]) -> Generator[Connection]:
-        with self._turn, _refusals_told(self._path, "written"):
+        with self._lock, _named_errors(self._path, "written"):
             try:
                 self._connection.execute(f"BEGIN {kind}")
                 yield self._connection
@@ -205,19 +202,18 @@ class Store:
 
 
 def read_runs(path: Path, host: Host) -> tuple[Environment, tuple[RunSample, ...]] | None:
-    """Return the runs of one environment in a file that is only read, such as one that came with a
-    machine's profile.
+    """Return the latest environment of a file with its runs, without writing to the file.
 
-    Of the environments that have the fingerprint of `host` and facts as they are told today, it is
-    the one that was measured in last. None: there is none, or no such file.
+    Only environments with the fingerprint of `host` and the present features count. None without
+    one, or without the file.
     """
     if not os.path.lexists(path):
         return None
-    with _refusals_told(path, "read"):
+    with _named_errors(path, "read"):
         _check_is_file(path)
         uri = f"{path.absolute().as_uri()}?mode=ro"
         with contextlib.closing(
-            sqlite3.connect(uri, uri=True, timeout=_PATIENCE_S, isolation_level=None)
+            sqlite3.connect(uri, uri=True, timeout=_LOCK_TIMEOUT_S, isolation_level=None)
         ) as connection:
             connection.execute("BEGIN")
             if _checked_version(connection, path) == 0:
@@ -229,7 +225,7 @@ def read_runs(path: Path, host: Host) -> tuple[Environment, tuple[RunSample, ...
                 for number, each in _environments(connection)
                 if number in latest
                 and not each.host.difference(host)
-                and each.facts_version == FACTS_VERSION
+                and each.facts_version == FEATURES_VERSION
             }
             if not fitting:
                 return None
@@ -254,7 +250,7 @@ def _runs(connection: Connection, environment: int | None) -> tuple[RunSample, .
 
 
 def _text(value: object) -> str:
-    """A value as JSON, every digit of its numbers; of characters that are not Unicode, escapes."""
+    """Return JSON with all digits of numbers, and escapes for surrogates."""
     try:
         return json.dumps(to_data(value), separators=(",", ":"), allow_nan=False)
     except ValueError:
@@ -262,7 +258,7 @@ def _text(value: object) -> str:
 
 
 def _checked_version(connection: Connection, path: Path) -> int:
-    """The version of the tables of a file that is sound; 0: it is empty."""
+    """Return the version of the tables of a file, checked for damage; 0 if it is empty."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if version > STORE_VERSION:
         raise refused(
@@ -297,16 +293,16 @@ _ROOM = "make it and its folder readable and writable, and make room on its disk
 
 
 @contextlib.contextmanager
-def _refusals_told(path: Path, done: Literal["read", "written"]) -> Generator[None]:
-    """Turn what SQLite, the system and JSON have against `path` into one line."""
+def _named_errors(path: Path, done: Literal["read", "written"]) -> Generator[None]:
+    """Turn errors of SQLite, the system and JSON into errors of one line that name `path`."""
     try:
         yield
     except sqlite3.DatabaseError as error:
-        # The lowest byte is the kind of error; text that is no UTF-8 is Python's own finding.
+        # The lowest byte is the kind of error; Python itself raises for text that is not UTF-8.
         code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
         if code in _LOCKED:
             raise RooflineError(
-                f"{path}: another process keeps it locked; try again when that is done"
+                f"{path}: locked by another process; try again when it has finished"
             ) from None
         if code in _REFUSED:
             raise InputError(f"{path}: cannot be {done}: {error_text(error)}; {_ROOM}") from None
@@ -314,7 +310,7 @@ def _refusals_told(path: Path, done: Literal["read", "written"]) -> Generator[No
     except OSError as error:
         raise InputError(f"{path}: cannot be {done}: {error.strerror}") from None
     except FileFormatError as error:
-        # Of what stands in a row: the file is not in its message.
+        # Errors in rows do not name the file.
         if str(path) in str(error):
             raise
         raise refused(str(path), f"is damaged ({error})", _FIX) from None

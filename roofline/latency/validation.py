@@ -39,20 +39,20 @@ _KINDS = {each.name: str(each.type).split(" ")[0] for each in dataclasses.fields
 _COLUMNS = {name: _PANDAS_TYPES.get(kind, "object") for name, kind in _KINDS.items()}
 
 _ROWS = 20
-"""Number of runs, and of ratios, where no view sets one."""
+"""Default number of runs, and of ratios."""
 
 _NAMED = 5
 """Number of models that a warning names."""
 
 _IF_JUDGED = ("ratio_error", "measured_operators_mape", "usual_clock_mape", "noise_floor")
-"""Figures without a row where nothing was to be judged; the noise floor is a column."""
+"""Figures without a row if they are unknown; the noise floor is a column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Validation(Result):
     """Models that were predicted and then measured on one machine.
 
-    ``skipped`` are runs that could not be judged, ``ratios`` speedups of designs over others;
+    ``skipped`` are runs that failed, ``ratios`` speedups of designs over others;
     ``allocator`` has the settings of malloc in the processes that ran them (``""``: not known).
     """
 
@@ -77,7 +77,7 @@ class Validation(Result):
 
     @property
     def summary(self) -> str:
-        """Error of predictions, and of a second measurement."""
+        """MAPE of predictions, and the noise floor."""
         totals = self.totals
         noise = totals.noise_floor
         floor = "" if noise is None else f", noise floor {format_percent(noise)}"
@@ -91,7 +91,7 @@ class Validation(Result):
             pairs = counted(totals.ratios, "pair")
             off = format_percent(totals.ratio_error)
             return f"Prediction MAPE of speedups {off} over {pairs} of designs"
-        return "Nothing was judged"
+        return "No runs to validate"
 
     @property
     def noise(self) -> Accuracy:
@@ -126,17 +126,17 @@ class Validation(Result):
             yield _worst_runs(self.models, top, several=len(settings) > 1)
         if self.ratios:
             yield _worst(
-                "Speedups of designs, largest errors first",
+                "Speedups of designs by error",
                 self.ratios,
                 top,
                 {
-                    "designs": "name",
-                    "predicted": lambda each: _times(each.predicted),
-                    "measured": lambda each: _times(each.measured),
-                    "error": lambda each: _signed(each.error),
-                    "remeasured": lambda each: _signed(each.remeasured_difference),
+                    "Designs": "name",
+                    "Predicted": lambda each: _times(each.predicted),
+                    "Measured": lambda each: _times(each.measured),
+                    "Error": lambda each: _signed(each.error),
+                    "Remeasured": lambda each: _signed(each.remeasured_difference),
                 },
-                narrow=("remeasured",),
+                narrow=("Remeasured",),
             )
         skipped = (f"{each.model} ({each.setting}): {each.problem}" for each in self.skipped)
         yield from notes("Skipped", skipped, urgent=True)
@@ -170,18 +170,18 @@ def _times(ratio: float | None) -> str:
 
 
 def _facts(validation: Validation, settings: Iterable[Setting]) -> Iterable[tuple[str, str]]:
-    yield "hardware", validation.hardware
-    yield "torch", validation.torch_version
-    yield "measured", f"on {validation.date[:10]}"
-    if validation.allocator:
-        yield "allocator", validation.allocator
+    software = f"torch {validation.torch_version}"
+    measured = f"measured {validation.date[:10]}"
+    yield "Machine", f"{validation.hardware} · {software} · {measured}"
     if len(shared := list(settings)) == 1:
-        yield "setting", str(shared[0])
+        yield "Run", str(shared[0])
+    if validation.allocator:
+        yield "Allocator", validation.allocator
     samples = {each.samples for each in validation.models if each.predicted_s is not None}
     if samples:
         few, many = min(samples), max(samples)
         number = counted(few, "sample") if few == many else f"{few:,} to {many:,} samples"
-        yield "learned from", f"{number} of other families than the predicted one"
+        yield "Calibration", f"{number} of other families (leave-one-family-out)"
 
 
 def _figures(validation: Validation) -> Grid:
@@ -204,7 +204,7 @@ def _figures(validation: Validation) -> Grid:
         return counted(getattr(totals, of), noun)
 
     return table(
-        "Accuracy of predictions, and the noise floor (repeat-measurement error)",
+        "Prediction accuracy and noise floor (repeat-measurement error)",
         [
             name
             for name in FIGURES
@@ -212,14 +212,14 @@ def _figures(validation: Validation) -> Grid:
             or (getattr(totals, name) is not None and name != "noise_floor")
         ],
         {
-            "figure": lambda name: FIGURES[name][0],
-            "in --fail-if": lambda name: name,
-            "value": lambda name: shown(name, getattr(totals, name)),
-            "noise floor": lambda name: shown(name, noise_of.get(name, getattr(noise, name, None))),
-            "over": cases,
+            "Metric": lambda name: FIGURES[name][0],
+            "In --fail-if": lambda name: name,
+            "Value": lambda name: shown(name, getattr(totals, name)),
+            "Noise floor": lambda name: shown(name, noise_of.get(name, getattr(noise, name, None))),
+            "Cases": cases,
         },
-        left=("figure", "in --fail-if"),
-        narrow=("in --fail-if", "over"),
+        left=("Metric", "In --fail-if"),
+        narrow=("In --fail-if", "Cases"),
     )
 
 
@@ -228,51 +228,51 @@ def _settings(settings: Mapping[Setting, ValidationTotals]) -> Grid:
         return lambda each: format_percent(getattr(settings[each], name))
 
     return table(
-        "By setting",
+        "Accuracy by setting",
         sorted(settings, key=lambda each: (*each[:2], each.batch or float("inf"), each[3])),
         {
-            "setting": str,
-            "runs": lambda each: str(settings[each].runs),
+            "Setting": str,
+            "Runs": lambda each: str(settings[each].runs),
             "MAPE": percent("mape"),
-            "median": percent("median_error"),
-            "bias": lambda each: _signed(settings[each].bias),
+            "Median": percent("median_error"),
+            "Bias": lambda each: _signed(settings[each].bias),
             "±10 %": percent("within_10_percent"),
             "±20 %": percent("within_20_percent"),
-            "interval": percent("interval_coverage"),
-            "operators": percent("operator_error"),
-            "close pairs": percent("close_pairs_right"),
-            "noise floor": percent("noise_floor"),
+            "Interval": percent("interval_coverage"),
+            "Operators": percent("operator_error"),
+            "Close pairs": percent("close_pairs_right"),
+            "Noise floor": percent("noise_floor"),
         },
-        left=("setting",),
-        narrow=("interval", "±20 %", "median", "operators", "close pairs"),
+        left=("Setting",),
+        narrow=("Interval", "±20 %", "Median", "Operators", "Close pairs"),
     )
 
 
 def _worst_runs(runs: Sequence[ModelValidation], top: int, *, several: bool) -> Grid:
     columns: dict[str, str | Callable[[ModelValidation], str]] = {
-        "model": "model",
-        "setting": "setting",
-        "predicted": "predicted_s",
+        "Model": "model",
+        "Setting": "setting",
+        "Predicted": "predicted_s",
         "80 % interval": _interval,
-        "measured": "measured_s",
-        "error": lambda run: _signed(run.error),
-        "operators alone": lambda run: _signed(run.operators_measured_error),
-        "no page faults": lambda run: format_s(run.predicted_settled_s if _faulty(run) else None),
-        "page faults": _faults,
-        "remeasured": lambda run: _signed(run.remeasured_difference),
-        "minimum (eager)": "eager_min_time_s",
+        "Measured": "measured_s",
+        "Error": lambda run: _signed(run.error),
+        "Operators alone": lambda run: _signed(run.operators_measured_error),
+        "No page faults": lambda run: format_s(run.predicted_settled_s if _faulty(run) else None),
+        "Page faults": _faults,
+        "Remeasured": lambda run: _signed(run.remeasured_difference),
+        "Minimum (eager)": "eager_min_time_s",
     }
-    unknown = set[str]() if several else {"setting"}
+    unknown = set[str]() if several else {"Setting"}
     if all(each.operators_measured_s is None for each in runs):
-        unknown |= {"operators alone"}
+        unknown |= {"Operators alone"}
     if not any(map(_faulty, runs)):
-        unknown |= {"no page faults", "page faults"}
+        unknown |= {"No page faults", "Page faults"}
     return _worst(
-        "Runs, largest errors first (remeasured: second measurement against the first)",
+        "Runs by error (remeasured: second measurement relative to the first)",
         runs,
         top,
         {name: each for name, each in columns.items() if name not in unknown},
-        narrow=("minimum (eager)", "page faults", "no page faults", "80 % interval", "remeasured"),
+        narrow=("Minimum (eager)", "Page faults", "No page faults", "80 % interval", "Remeasured"),
     )
 
 
@@ -290,11 +290,11 @@ def _worst(
     errors = [abs(each.error) for each in left_out if each.error is not None]
     name = next(iter(columns))
     most = f"≤ {100 * max(errors):.1f} %" if errors else MISSING
-    cells = {name: f"… {len(left_out)} more", "error": most}
+    cells = {name: f"… {len(left_out)} more", "Error": most}
     sums = [tuple(cells.get(heading, "") for heading in columns)] if left_out else []
-    left = (name, "setting")
+    left = (name, "Setting")
     grid = table(title, in_order[:top], columns, left=left, narrow=narrow, sums=sums)
-    # Of a file's name, the end says the most.
+    # File names differ at the end.
     return replace(
         grid, columns=(replace(grid.columns[0], least=16, cut="start"), *grid.columns[1:])
     )
@@ -307,7 +307,7 @@ def _interval(run: ModelValidation) -> str:
 
 
 def _faulty(run: ModelValidation) -> bool:
-    """Return True where page faults are a part of the prediction that is worth a column."""
+    """Return True if page faults matter in the prediction."""
     settled_s = run.predicted_settled_s
     return (run.predicted_s or 0.0) > (1 + FAULTS_MATTER) * (settled_s or float("inf"))
 

@@ -1,4 +1,4 @@
-"""The picture of a validation: predicted against measured times, and errors by family."""
+"""Plot of a validation: predicted against measured times, and errors by family."""
 
 # matplotlib's stubs leave the types of **kwargs open, which strict checking takes for unknown.
 # pyright: basic
@@ -45,31 +45,31 @@ from roofline.plots.style import (
 _COLORS = (BLUE, VERMILION, SKY, ORANGE, GREEN, PURPLE, BLACK, DARK_RED)
 _MARKERS = ("o", "s", "^", "D", "v")
 _REST = "others"
-"""Of more settings or batches than looks, the rare ones share the last look."""
+"""Rare settings or batches share the last style."""
 
 _BANDS = {0.2: "#eef1f4", 0.1: "#dbe2e9"}
-"""Shades of errors up to a share, the wider band first."""
+"""Colors of error bands, the wider band first."""
 
 _FEW = 20
-_FAR_OFF = 1.2
-"""Where points are many, those are named that are off by more than this factor."""
+_LARGE_ERROR = 1.2
+"""Factor of error from which points are named if there are many."""
 
-_MOST_ROWS = 24
-_MOST_FACTOR = 30.0
-_NAME_CHARACTERS = 42
+_MAX_ROWS = 24
+_MAX_FACTOR = 30.0
+_MAX_NAME = 42
 
 
-class _Picture(NamedTuple):
-    """Labels of the axes, and whether predictions stand there (else minimum times)."""
+class _Plot(NamedTuple):
+    """Axis labels; ``predicted``: the plot shows predictions, else minimum times."""
 
-    across: str
-    up: str
+    x: str
+    y: str
     predicted: bool = True
 
 
-_PREDICTIONS = _Picture("measured time", "predicted time")
-_MINIMUM_TIMES = _Picture("measured time", "eager minimum time", predicted=False)
-_SPEEDUPS = _Picture("measured speedup", "predicted speedup")
+_PREDICTIONS = _Plot("measured time", "predicted time")
+_MINIMUM_TIMES = _Plot("measured time", "minimum time (eager)", predicted=False)
+_SPEEDUPS = _Plot("measured speedup", "predicted speedup")
 
 
 class _Dot(NamedTuple):
@@ -90,15 +90,15 @@ class _Dot(NamedTuple):
 def draw_validation(figure: Figure, validation: Validation, *, labels: int) -> None:
     """Draw predicted against measured times, run by run, and the errors by family."""
     if not validation.models:
-        picture, dots, key = _SPEEDUPS, _ratio_dots(validation), list[Artist]()
+        plot, dots, key = _SPEEDUPS, _ratio_dots(validation), list[Artist]()
     else:
-        picture = _PREDICTIONS if validation.totals.predicted_runs else _MINIMUM_TIMES
-        dots, key = _run_dots(validation, picture)
+        plot = _PREDICTIONS if validation.totals.predicted_runs else _MINIMUM_TIMES
+        dots, key = _run_dots(validation, plot)
     if dots:
         axes, rows = figure.subplots(1, 2, width_ratios=(9, 5))
-        _draw_dots(axes, picture, dots, labels)
-        _draw_errors(rows, picture, dots)
-        key += _meanings(picture, dots)
+        _draw_dots(axes, plot, dots, labels)
+        _draw_errors(rows, plot, dots)
+        key += _meanings(plot, dots)
     else:
         figure.subplots().set_axis_off()
     settings = {str(each.setting) for each in validation.models}
@@ -106,7 +106,7 @@ def draw_validation(figure: Figure, validation: Validation, *, labels: int) -> N
     software = f"torch {validation.torch_version}"
     where = (validation.hardware, software, *shared, f"measured on {validation.date[:10]}")
     title_figure(figure, validation.summary, " · ".join(where))
-    foot_figure(figure, key, _notes(validation, picture, dots))
+    foot_figure(figure, key, _notes(validation, plot, dots))
 
 
 def _ratio_dots(validation: Validation) -> list[_Dot]:
@@ -117,9 +117,9 @@ def _ratio_dots(validation: Validation) -> list[_Dot]:
     ]
 
 
-def _run_dots(validation: Validation, picture: _Picture) -> tuple[list[_Dot], list[Artist]]:
+def _run_dots(validation: Validation, plot: _Plot) -> tuple[list[_Dot], list[Artist]]:
     """Return runs, and handles of a legend for what differs between them."""
-    hollow = not picture.predicted
+    hollow = not plot.predicted
     found = [
         (run, estimate_s)
         for run in validation.models
@@ -178,10 +178,10 @@ def _mark(text: str, style: Style) -> Artist:
     )
 
 
-def _meanings(picture: _Picture, dots: Sequence[_Dot]) -> list[Artist]:
-    what = "predicted" if picture.predicted else "minimum"
+def _meanings(plot: _Plot, dots: Sequence[_Dot]) -> list[Artist]:
+    what = "predicted" if plot.predicted else "minimum"
     found: list[Artist] = [Line2D([], [], color=INK, lw=0.8, label=f"{what} = measured")]
-    for share, shade in reversed(_BANDS.items()) if picture.predicted else ():
+    for share, shade in reversed(_BANDS.items()) if plot.predicted else ():
         found.append(Patch(color=shade, label=f"within ±{100 * share:.0f} %"))
     if any(each.interval for each in dots):
         label = "80 % prediction interval"
@@ -189,11 +189,11 @@ def _meanings(picture: _Picture, dots: Sequence[_Dot]) -> list[Artist]:
     return found
 
 
-def _notes(validation: Validation, picture: _Picture, dots: Sequence[_Dot]) -> Iterable[str]:
-    """Return sentences about what is not in the picture."""
+def _notes(validation: Validation, plot: _Plot, dots: Sequence[_Dot]) -> Iterable[str]:
+    """Yield notes on runs and pairs that are not drawn."""
     if not dots:
         yield "No predictions and no minimum times to draw: see the tables"
-    elif not picture.predicted:
+    elif not plot.predicted:
         yield (
             "Minimum times in place of predictions: calibration data is missing; run"
             " `roofline calibrate`"
@@ -205,28 +205,28 @@ def _notes(validation: Validation, picture: _Picture, dots: Sequence[_Dot]) -> I
         yield f"Speedups of {counted(len(validation.ratios), 'pair')} of designs: see the tables"
 
 
-def _draw_dots(axes: Axes, picture: _Picture, dots: Sequence[_Dot], labels: int) -> None:
+def _draw_dots(axes: Axes, plot: _Plot, dots: Sequence[_Dot], labels: int) -> None:
     values = [value for each in dots for value in (each.measured, each.estimate)]
     low, high = min(values) / 1.3, max(values) * 1.3
-    # Of few runs alike, the bands must not fill the picture.
+    # The bands must not fill the plot of few similar runs.
     grown = max(1.0, math.sqrt(6.0 / (high / low)))
     ends = (low / grown, high * grown)
     log_axes(axes, ends, ends)
     axes.set_box_aspect(1)
     axes.set_anchor("N")
-    prepare_axes(axes, x=picture.across, y=picture.up)
-    ratios = picture is _SPEEDUPS
+    prepare_axes(axes, x=plot.x, y=plot.y)
+    ratios = plot is _SPEEDUPS
     form = FuncFormatter(lambda value, _: f"{value:g}×" if ratios else format_s(value, 1))
     axes.xaxis.set_major_formatter(form)
     axes.yaxis.set_major_formatter(form)
-    for share, shade in _BANDS.items() if picture.predicted else ():
+    for share, shade in _BANDS.items() if plot.predicted else ():
         below, above = ([factor * end for end in ends] for factor in (1 - share, 1 + share))
         axes.fill_between(ends, below, above, color=shade, linewidth=0, zorder=0.6)
     axes.plot(ends, ends, color=INK, linewidth=0.8, zorder=2)
     spans = [(each, *each.interval) for each in dots if each.interval]
     axes.vlines(
         [each.measured for each, _, _ in spans],
-        # An interval may begin at 0, which logarithmic axes have not.
+        # An interval may begin at 0, which has no place on logarithmic axes.
         [max(below, ends[0]) for _, below, _ in spans],
         [above for _, _, above in spans],
         colors=[each.style.colour for each, _, _ in spans],
@@ -239,22 +239,22 @@ def _draw_dots(axes: Axes, picture: _Picture, dots: Sequence[_Dot], labels: int)
     spots = [(each.measured, each.estimate) for each in dots]
     scatter(axes, spots, [each.style for each in dots], sizes)
     worst = sorted(dots, key=lambda each: -abs(math.log(each.ratio)))
-    far = [each for each in worst if few or abs(math.log(each.ratio)) > math.log(_FAR_OFF)]
+    far = [each for each in worst if few or abs(math.log(each.ratio)) > math.log(_LARGE_ERROR)]
     named = far[: max(labels, _FEW) if few and labels > 0 else max(0, labels)]
     place_texts(
         axes,
-        [(each.measured, each.estimate, _name(each, picture)) for each in named],
+        [(each.measured, each.estimate, _name(each, plot)) for each in named],
         avoid=[*((each.measured, each.estimate) for each in named), *spots],
         diameters_pt=[sizes[0]] * (len(named) + len(dots)),
         lines=[(ends, ends)],
     )
 
 
-def _name(dot: _Dot, picture: _Picture) -> str:
+def _name(dot: _Dot, plot: _Plot) -> str:
     name = dot.name
-    if len(name) > _NAME_CHARACTERS:
-        name = "…" + name[1 - _NAME_CHARACTERS :]
-    return f"{name} {100 * (dot.ratio - 1):+.0f} %" if picture.predicted else name
+    if len(name) > _MAX_NAME:
+        name = "…" + name[1 - _MAX_NAME :]
+    return f"{name} {100 * (dot.ratio - 1):+.0f} %" if plot.predicted else name
 
 
 def _mean_error(dots: Sequence[_Dot]) -> float:
@@ -262,21 +262,21 @@ def _mean_error(dots: Sequence[_Dot]) -> float:
 
 
 def _families(dots: Iterable[_Dot]) -> list[tuple[str, list[_Dot]]]:
-    """Return dots by group, the worst first; beyond the rows, the best are taken together."""
+    """Return dots by group, the worst first; the best beyond `_MAX_ROWS` are merged."""
     by_name = grouped(dots, lambda each: each.group)
     groups = sorted(by_name.items(), key=lambda each: -_mean_error(each[1]))
-    if len(groups) <= _MOST_ROWS:
+    if len(groups) <= _MAX_ROWS:
         return groups
-    rest = groups[_MOST_ROWS - 1 :]
+    rest = groups[_MAX_ROWS - 1 :]
     together = [each for _, members in rest for each in members]
-    return [*groups[: _MOST_ROWS - 1], (f"{len(rest)} others", together)]
+    return [*groups[: _MAX_ROWS - 1], (f"{len(rest)} others", together)]
 
 
-def _draw_errors(axes: Axes, picture: _Picture, dots: Sequence[_Dot]) -> None:
+def _draw_errors(axes: Axes, plot: _Plot, dots: Sequence[_Dot]) -> None:
     """Draw a row of dots for each family, on an axis of estimate / measured."""
-    near = picture.predicted
+    near = plot.predicted
     groups = _families(dots)
-    ratios = np.clip([each.ratio for each in dots], 1 / _MOST_FACTOR, _MOST_FACTOR)
+    ratios = np.clip([each.ratio for each in dots], 1 / _MAX_FACTOR, _MAX_FACTOR)
     low, high = min(0.75, *ratios) / 1.03, max(1.3 if near else 1.0, *ratios) * 1.03
     axes.set(xscale="log", xlim=(low, high), ylim=(len(groups) - 0.5, -0.5), autoscale_on=False)
     prepare_axes(
@@ -315,6 +315,6 @@ def _draw_errors(axes: Axes, picture: _Picture, dots: Sequence[_Dot]) -> None:
             annotation_clip=False,
         )
     style = {"fontsize": SMALL_PT, "color": GREY_TEXT}
-    group = "designs" if picture is _SPEEDUPS else "family"
+    group = "designs" if plot is _SPEEDUPS else "family"
     axes.set_title(group, loc="left", x=-0.02, ha="right", **style)
     axes.set_title("MAPE" if near else "mean", loc="right", x=1.02, ha="left", **style)

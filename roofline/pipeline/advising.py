@@ -18,7 +18,7 @@ from roofline.design.advice.whole_model import (
 )
 from roofline.errors import InputError, RooflineError, argument
 from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.machines import means_host, predictor_of
+from roofline.pipeline.machines import load_predictor, names_host
 from roofline.pipeline.predictions import predict
 from roofline.run import PredictedKeywords, RunOptions, takes
 
@@ -68,7 +68,7 @@ def advise(
         _check_can_be_tried(RunOptions.of(inputs, **run))
     analysis = predict(model, inputs, progress=progress, **run)
     hardware, no_cache = run.get("hardware"), run.get("no_cache", False)
-    predictor = predictor_of(analysis.hardware, hardware, analysis.run, no_cache=no_cache)
+    predictor = load_predictor(analysis.hardware, hardware, analysis.run, no_cache=no_cache)
     proposals = list(proposals_of(analysis, predictor))
     outcomes = _best_of_each(
         [
@@ -105,7 +105,7 @@ def _check_can_be_tried(options: RunOptions) -> None:
     """Refuse trials of what does not run here, or is trained."""
     hardware, measured = options.hardware, argument("measure", True)
     is_value = isinstance(hardware, HardwareProfile)
-    if hardware is not None and (is_value or not means_host(hardware)):
+    if hardware is not None and (is_value or not names_host(hardware)):
         raise InputError(
             f"{measured} tries findings on this machine; leave {argument('hardware')} out"
         )

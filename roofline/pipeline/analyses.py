@@ -29,22 +29,22 @@ from roofline.design.advice.rules import findings_of
 from roofline.design.comparison.result import Comparison
 from roofline.design.compilation import Compilation
 from roofline.errors import HardwareError, InputError, argument
-from roofline.latency.prediction import Predicted, Predicts, RunPrediction
+from roofline.latency.prediction import OperatorPredictor, Predicted, RunPrediction
 from roofline.latency.predictor import Predictor
-from roofline.latency.samples import Timed
+from roofline.latency.samples import PassTimes
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
 from roofline.minimum import minimum_times
 from roofline.pipeline.machines import (
     Hardware,
-    hardware_for,
-    host_hardware,
-    means_host,
-    predictor_of,
+    host_profile,
+    load_predictor,
+    names_host,
+    resolve_hardware,
     threads_on,
 )
 from roofline.pipeline.measuring import check_threads_of_host
-from roofline.pipeline.runs import CapturedPass, captured_pass
+from roofline.pipeline.runs import CapturedPass, capture_pass
 from roofline.placement import Roof, place, roof_notes
 from roofline.run import OnMachinesKeywords, PlacedKeywords, RunOptions, each_of, takes
 from roofline.workload.dataflow import trace_dataflow
@@ -65,20 +65,22 @@ def analyze(
     progress: Progress | None = None,
     **run: Unpack[PlacedKeywords],
 ) -> Analysis:
-    """Return the analysis of a pass: operators, minimum times and limiters on a machine.
+    """Count every operator of a pass, and place it under a machine's ceilings.
 
     The model runs once on fake tensors, in eval mode without gradients, or with ``train`` one
-    training step: no weights are allocated, and a given module is not changed. Control flow that
-    depends on values runs on real copies; ``warnings`` then say so.
+    training step: no weights are allocated, and a given module is left unchanged. Code that needs
+    values (data-dependent control flow) runs on copies, which ``warnings`` report.
 
-    Args: model: a module, a function, or a name: ``"resnet50"`` (torchvision, else timm, else
-        transformers), ``"timm:resnet50"``, ``"hf:bert"``, ``"hf:BertForMaskedLM"``,
-        ``"package.module:factory"``, ``"file.py:Model"``, or a design with its input shape:
-        ``"conv2d(64,64,3)+relu()@56x56"`` (docs/how-to/designs.md). inputs: a tensor, a shape such
-        as ``(1, 3, 224, 224)`` or ``"1x3x224x224"``, a sequence of these for positional inputs, a
-        mapping for keyword inputs, or both as ``roofline.Inputs(x, mask=m)``; nested as the model
-        expects. Only shapes and types count. None: the known inputs of the model. progress:
-        callback for the measurement of this machine, if one is needed.
+    Args:
+        model: a module, a function, or a name: ``"resnet50"`` (torchvision's, else timm's, else
+            transformers'), ``"timm:resnet50"``, ``"hf:bert"``, ``"hf:BertForMaskedLM"``,
+            ``"package.module:factory"``, ``"file.py:Model"``, or a design with an input shape:
+            ``"conv2d(64,64,3)+relu()@56x56"`` (docs/how-to/designs.md).
+        inputs: a tensor, a shape such as ``(1, 3, 224, 224)`` or ``"1x3x224x224"``, a sequence of
+            these for several positional inputs, a mapping for keyword inputs, or both as
+            ``roofline.Inputs(x, mask=m)``; each may be nested as the model takes it. Only shapes
+            and data types matter. None: default inputs of the model.
+        progress: called with the progress of measuring this machine, if necessary.
 
     Raises:
         ModelError: the model is unknown, cannot be built, or rejects its inputs.
@@ -86,10 +88,10 @@ def analyze(
         HardwareError: unknown hardware, or too many threads.
     """
     options = RunOptions.of(inputs, **run)
-    (known,) = known_machines([options.hardware], options.threads)
-    captured = captured_pass(model, inputs, options, on=known.device)
-    analysis = placed_on(captured, known, options, progress)
-    return with_findings(analysis, options.hardware, no_cache=options.no_cache)
+    (known,) = resolve_machines([options.hardware], options.threads)
+    captured = capture_pass(model, inputs, options, on=known.device)
+    analysis = place_on(captured, known, options, progress)
+    return add_findings(analysis, options.hardware, no_cache=options.no_cache)
 
 
 @takes(PlacedKeywords)
@@ -101,18 +103,18 @@ def compare_machines(
     progress: Progress | None = None,
     **run: Unpack[OnMachinesKeywords],
 ) -> Comparison:
-    """Return the comparison of one model on several machines.
+    """Compare the limiters and times of one model on several machines.
 
-    The model runs once for CPUs and once for GPUs; its operators are placed under the ceilings of
-    each machine.
+    The model is captured once for CPUs and once for GPUs, and its operators are placed under the
+    ceilings of each machine.
 
     Args:
         model, inputs, progress: as for `analyze`.
-        hardware: at least two machines, as for `analyze`; ``"host"`` is this one. `threads` are
-            those of each CPU; other devices use all of theirs.
+        hardware: at least two machines, as for `analyze`; ``"host"`` is this one. `threads` applies
+            to each CPU.
 
     Raises:
-        InputError: fewer than two machines, one given twice, and errors of `analyze`.
+        InputError: fewer than two machines, or a machine twice; also all errors of `analyze`.
     """
     if not isinstance(hardware, Sequence) or isinstance(hardware, str):
         raise InputError(
@@ -123,43 +125,43 @@ def compare_machines(
         raise InputError("hardware: expected at least two machines; for one: roofline.analyze")
     machines = each_of("hardware", tuple(hardware))
     options = RunOptions.of(inputs, **run)
-    known = known_machines(machines, options.threads)
+    known = resolve_machines(machines, options.threads)
 
     @functools.cache
     def passed(device: str) -> CapturedPass:
-        return captured_pass(model, inputs, options, on=device)
+        return capture_pass(model, inputs, options, on=device)
 
-    analyses = placed_on_each(passed, known, options, progress)
-    find = functools.partial(with_findings, no_cache=options.no_cache)
+    analyses = place_on_each(passed, known, options, progress)
+    find = functools.partial(add_findings, no_cache=options.no_cache)
     return Comparison.of_machines(list(map(find, analyses, machines)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnownMachine:
-    """A requested machine with its profile and notes; None: to be measured."""
+class ResolvedMachine:
+    """A requested machine, and its profile with notes (None: it must be measured)."""
 
-    asked: Hardware | None
-    found: tuple[HardwareProfile, tuple[str, ...]] | None
+    requested: Hardware | None
+    loaded: tuple[HardwareProfile, tuple[str, ...]] | None
 
     @property
     def device(self) -> str:
-        """Device; a machine to be measured is a CPU."""
-        return self.found[0].device if self.found else "cpu"
+        """Device of the machine; machines to be measured are CPUs."""
+        return self.loaded[0].device if self.loaded else "cpu"
 
 
-def known_machines(
+def resolve_machines(
     machines: Sequence[Hardware | None], threads: int | None
-) -> tuple[KnownMachine, ...]:
-    """Return the machines, all checked before this one is measured."""
-    known: list[KnownMachine] = []
+) -> tuple[ResolvedMachine, ...]:
+    """Return the requested machines, all checked before this one is measured."""
+    known: list[ResolvedMachine] = []
     for hardware in machines:
         found = None
-        if not means_host(hardware) or catalog.host_file().exists():
-            found = hardware_for(hardware)
+        if not names_host(hardware) or catalog.host_file().exists():
+            found = resolve_hardware(hardware)
             threads_on(found[0], threads, alone=len(machines) == 1)
         elif threads is not None:
             check_threads_of_host(threads)
-        known.append(KnownMachine(asked=hardware, found=found))
+        known.append(ResolvedMachine(requested=hardware, loaded=found))
     none_is_cpu = all(each.device != "cpu" for each in known)
     if threads is not None and len(machines) > 1 and none_is_cpu:
         raise HardwareError(
@@ -168,54 +170,54 @@ def known_machines(
     return tuple(known)
 
 
-def placed_on_each(
+def place_on_each(
     passed: Callable[[str], CapturedPass],
-    machines: Sequence[KnownMachine],
+    machines: Sequence[ResolvedMachine],
     options: RunOptions,
     progress: Progress | None,
 ) -> list[Analysis]:
-    """Return a pass, captured per device, placed on each machine."""
+    """Return the analyses of a pass, captured for each device, on each machine."""
     alone = len(machines) == 1
     return [
-        placed_on(passed(each.device), each, options, progress, alone=alone) for each in machines
+        place_on(passed(each.device), each, options, progress, alone=alone) for each in machines
     ]
 
 
-def placed_on(
+def place_on(
     captured: CapturedPass,
-    machine: KnownMachine,
+    machine: ResolvedMachine,
     options: RunOptions,
     progress: Progress | None,
     *,
     predict: bool = True,
     alone: bool = True,
 ) -> Analysis:
-    """Return the pass placed on a machine; with several, threads are those of CPUs."""
-    profile, hardware_notes = machine.found or host_hardware(progress)
+    """Return the analysis of a pass on a machine; among several, threads apply to CPUs."""
+    profile, hardware_notes = machine.loaded or host_profile(progress)
     # Calibration data are of passes with warm caches.
-    asks_learned = predict and not options.cold
+    is_predicted = predict and not options.cold
     predictor = None
-    if asks_learned:
+    if is_predicted:
         run, no_cache = captured.capture.run, options.no_cache
-        predictor = predictor_of(profile, machine.asked, run, no_cache=no_cache)
-    return assemble(
+        predictor = load_predictor(profile, machine.requested, run, no_cache=no_cache)
+    return assemble_analysis(
         captured,
         Roof(profile, threads_on(profile, options.threads, alone=alone)),
         cold=options.cold,
         notes=(*captured.notes, *hardware_notes),
         predictor=predictor,
-        learned=predictor,
+        history=predictor,
     )
 
 
-def with_findings(
+def add_findings(
     analysis: Analysis, hardware: Hardware | None, *, no_cache: bool = False
 ) -> Analysis:
-    """Return the analysis with findings; `hardware` as given by the user."""
+    """Return the analysis with its findings; `hardware` is the requested machine."""
     predictor = None
     if analysis.prediction is not None:
         run = analysis.run
-        predictor = predictor_of(analysis.hardware, hardware, run, no_cache=no_cache)
+        predictor = load_predictor(analysis.hardware, hardware, run, no_cache=no_cache)
     return replace(analysis, findings=findings_of(analysis, predictor))
 
 
@@ -227,11 +229,11 @@ def analyze_compiled(
     progress: Progress | None = None,
     **run: Unpack[PlacedKeywords],
 ) -> Compilation:
-    """Return the kernels that Inductor generates for a model, next to its eager operators.
+    """Compare the kernels that Inductor generates for a model with its eager operators.
 
     Dynamo, Inductor's scheduler and its code generator run as in `torch.compile(model)`; the
-    generated C++ is not built. Bytes, launches and buffers are Inductor's. If they are unavailable,
-    ``compiled.why_not`` has the reason.
+    generated C++ is not built, and fake tensors replace weights where possible. Bytes, launches and
+    buffers are Inductor's own. ``compiled.why_not`` is the reason if there are none.
 
     Args:
         model, inputs, progress: as for `analyze`.
@@ -241,8 +243,8 @@ def analyze_compiled(
         too many threads.
     """
     options = RunOptions.of(inputs, **run)
-    (known,) = known_machines([options.hardware], options.threads)
-    captured = captured_pass(model, inputs, options, on=known.device, with_model=True)
+    (known,) = resolve_machines([options.hardware], options.threads)
+    captured = capture_pass(model, inputs, options, on=known.device, with_model=True)
     from roofline.workload.capture.inductor import capture_compiled
 
     asked = captured.model
@@ -253,8 +255,8 @@ def analyze_compiled(
         training=options.training_config(),
         rebuild=asked.source.rebuild,
     )
-    analysis = with_findings(
-        placed_on(captured, known, options, progress), options.hardware, no_cache=options.no_cache
+    analysis = add_findings(
+        place_on(captured, known, options, progress), options.hardware, no_cache=options.no_cache
     )
     return Compilation(analysis=analysis, compiled=compiled)
 
@@ -262,19 +264,19 @@ def analyze_compiled(
 # From operators to an analysis
 
 
-def assemble(
+def assemble_analysis(
     passed: CapturedPass,
     roof: Roof,
     *,
     notes: Sequence[str],
     cold: bool = False,
-    predictor: Predicts | Predicted | None = None,
-    timed: Timed | None = None,
-    learned: Predictor | None = None,
+    predictor: OperatorPredictor | Predicted | None = None,
+    timed: PassTimes | None = None,
+    history: Predictor | None = None,
 ) -> Analysis:
-    """Return the analysis of a pass under a roofline; `notes` come first in its warnings.
+    """Return the analysis of a pass on a machine; `notes` come first in its warnings.
 
-    `predictor` predicts for that machine, or is a prediction; `learned` has its earlier runs.
+    `predictor` predicts times, or is a prediction; `history` has earlier runs.
     """
     capture, reuse = passed.capture, passed.reuse
     placements = place(capture.records, reuse, roof, cache="cold" if cold else "steady")
@@ -286,7 +288,7 @@ def assemble(
     known = predicted.operators or (None,) * len(placements)
     clock_notes: tuple[str, ...] = ()
     if timed and timed.run.clock_hz:
-        # Predictions use the ceilings as measured, minimum times the clock of this run.
+        # Predictions use the ceilings as measured, minimum times those at this clock.
         clock_notes = _clock_notes(roof.profile, timed.run.clock_hz)
         roof = Roof(roof.profile.at_clock(timed.run.clock_hz), roof.threads)
         placements = place(capture.records, reuse, roof, cache="cold" if cold else "steady")
@@ -322,8 +324,8 @@ def assemble(
     )
     totals = replace(totals, **_sums_of_times(rows, predicted.run))
     earlier = None
-    if learned and not timed and not cold:
-        earlier = learned.earlier_run(placements, capture.run, roof.threads)
+    if history and not timed and not cold:
+        earlier = history.earlier_run(placements, capture.run, roof.threads)
     warnings = [*notes, *clock_notes, *roof_notes(placements, roof, capture.run.device)]
     noticed = len(roof.profile.conditions)
     if noticed:
@@ -359,7 +361,7 @@ def assemble(
 
 
 _CLOCK_MATTERS = 1.02
-"""Clock ratio, over that of the ceilings, above which a warning is given."""
+"""Ratio of the core clock to that of the ceilings from which a note is given."""
 
 
 def _clock_notes(profile: HardwareProfile, clock_hz: float) -> tuple[str, ...]:
@@ -373,7 +375,7 @@ def _clock_notes(profile: HardwareProfile, clock_hz: float) -> tuple[str, ...]:
 
 
 def memory_peak(capture: Capture, reuse: Residency) -> MemoryPeak:
-    """Return the memory peak of a capture."""
+    """Return the contents of memory at its peak."""
     return MemoryPeak(
         operator=reuse.peak_index,
         parameter_bytes=capture.parameter_size_bytes,
@@ -386,10 +388,10 @@ def memory_peak(capture: Capture, reuse: Residency) -> MemoryPeak:
 
 
 def _sums_of_times(rows: Sequence[OperatorRow], run: RunPrediction | None) -> dict[str, Any]:
-    """Return the sums of predicted and measured times of the operators."""
+    """Return the sums of the predicted and measured times of operators."""
     at_work = working(rows)
     predicted_s = sum_known([row.predicted_s for row in at_work]) if at_work else None
-    # Interval of the pass, scaled to the operators.
+    # The interval of the pass, scaled to its operators.
     share = predicted_s / run.predicted_s if run and predicted_s and run.predicted_s else None
     return {
         "predicted_s": predicted_s,

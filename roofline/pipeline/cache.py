@@ -1,6 +1,6 @@
-"""Values that take long to find, kept in the user's cache folder until they are found otherwise.
+"""Disk cache of values that take long to compute, in the user's cache folder.
 
-The name of a file is a digest of all that its value follows from: what changed has another file.
+The name of a file is a digest of everything its value depends on.
 """
 
 from __future__ import annotations
@@ -19,31 +19,30 @@ from roofline.core.files import write_atomically
 from roofline.errors import InputError
 
 MAX_BYTES = {"capture": 256 * 2**20, "prediction": 16 * 2**20}
-"""Size of the folder of each kind, above which the files go that were not used for the longest
-time."""
+"""Size of the folder of each kind, above which the least recently used files are removed."""
 
 
 def folder(kind: str) -> Path:
-    """Return where values of a kind are kept."""
+    """Return the folder of a kind of values."""
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("roofline", appauthor=False)) / f"{kind}s"
 
 
 def is_off() -> bool:
-    """Return whether the environment asks that nothing is read or kept."""
+    """Return True if the environment turns the cache off."""
     return bool(os.environ.get("ROOFLINE_NO_CACHE"))
 
 
 def file_of(kind: str, parts: object, *, sources: tuple[str, ...]) -> Path:
-    """Return the file of what follows from `parts` and these sources; it need not exist."""
+    """Return the file of the value that depends on `parts` and sources; it need not exist."""
     text = repr((parts, _digest_of(sources)))
     digest = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
     return folder(kind) / f"{digest}.{kind}"
 
 
 def read(file: Path) -> Any:
-    """Return the value in a file; None where there is none that is whole."""
+    """Return the value in a file; None if the file is missing or damaged."""
     try:
         data = file.read_bytes()
         digest, packed = data[:32], data[32:]
@@ -54,21 +53,18 @@ def read(file: Path) -> Any:
     except Exception:
         return None
     with contextlib.suppress(OSError):
-        # The newest are the last to go.
+        # The least recently used files are removed first.
         os.utime(file)
     return found
 
 
 def keep(file: Path, value: object) -> None:
-    """Write a value.
-
-    What cannot be written is not kept, without a word: the next one takes its time.
-    """
+    """Write a value; do nothing if it cannot be written."""
     content = pickle.dumps(value, protocol=5)
     try:
         _Reader(io.BytesIO(content)).load()
     except pickle.UnpicklingError:
-        # It holds what could not be read again without torch.
+        # It could not be read without torch.
         return
     packed = zlib.compress(content, 1)
     with contextlib.suppress(OSError, InputError):
@@ -78,7 +74,7 @@ def keep(file: Path, value: object) -> None:
 
 
 def _make_room(place: Path, suffix: str) -> None:
-    """Remove the files that were not used for the longest time, above `MAX_BYTES`."""
+    """Remove the least recently used files above `MAX_BYTES`."""
     found = [(each.stat(), each) for each in place.glob(f"*{suffix}")]
     total = sum(state.st_size for state, _ in found)
     for state, each in sorted(found, key=lambda pair: pair[0].st_mtime_ns):
@@ -95,11 +91,11 @@ _RECORDS = frozenset(
         *("roofline.latency.prediction", "roofline.latency.samples"),
     )
 )
-"""Modules of the classes that values are made of, which do nothing when they are made."""
+"""Modules of the classes that values consist of, whose construction has no side effects."""
 
 
 class _Reader(pickle.Unpickler):
-    """Reads records alone: a file that names anything else is refused."""
+    """Unpickler of record classes alone."""
 
     def find_class(self, module: str, name: str, /) -> Any:
         if module in _RECORDS and "." not in name:
@@ -111,7 +107,7 @@ class _Reader(pickle.Unpickler):
 
 @functools.cache
 def _digest_of(sources: tuple[str, ...]) -> str:
-    """Return a digest of sources of this package, files and folders."""
+    """Return a digest of files and folders of this package."""
     package = Path(__file__).resolve().parent.parent
     digest = hashlib.sha256()
     for part in sources:

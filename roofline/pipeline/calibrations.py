@@ -1,4 +1,4 @@
-"""calibrate: this machine runs real models and designs, so that others can be predicted."""
+"""calibrate: measure models and designs on this machine, as data for predictions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from roofline.core.progress import Progress, Say, silent
+from roofline.core.rows import grouped
 from roofline.errors import InputError, RooflineError, argument
 from roofline.latency.calibrated import Calibrated, HeldOutError
-from roofline.latency.calibration import Calibration, HeldOut
+from roofline.latency.calibration import Calibration
 from roofline.latency.calibration_set import (
     DESIGN,
-    Subject,
+    CalibrationCase,
     designs,
     int8_designs,
     int8_models,
@@ -33,8 +34,8 @@ from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.fresh_processes import fresh_processes
 from roofline.pipeline.machines import calibration_of, host_environment, host_latency_file
 from roofline.pipeline.profiles import sample_of
-from roofline.pipeline.runs import Workload, workload_of
-from roofline.pipeline.timing import Bench, bench, measure, real_model
+from roofline.pipeline.runs import Workload, build_workload
+from roofline.pipeline.timing import Bench, bench, materialize_model, measure
 from roofline.run import RunOptions
 
 if TYPE_CHECKING:
@@ -42,19 +43,17 @@ if TYPE_CHECKING:
 
 
 _NATIVE_HALF = ("avx512_bf16", "amx_bf16", "bf16")
-"""Instruction sets that compute in bfloat16: without them nobody runs a model in it for speed."""
+"""Instruction sets that compute in bfloat16, without which it is slower than float32."""
 
 _NATIVE_INT8 = ("avx512_vnni", "avx_vnni", "amx_int8")
-"""The same of int8."""
 
 
-def chosen_dtypes(
+def calibration_dtypes(
     profile: HardwareProfile, dtypes: Sequence[str] | None, int8_problem: Callable[[], str]
 ) -> tuple[str, ...]:
-    """The types that all subjects are measured in, each once.
+    """Return the data types to measure: by default float32, and those that the CPU computes in.
 
-    By default float32, and those that the CPU computes in. `int8_problem` says why torch cannot
-    compute in int8, ``""`` if it can.
+    `int8_problem` returns the reason why torch cannot compute in int8, ``""`` if it can.
     """
     half = ("bfloat16",) * computes_in_bfloat16(profile)
     int8 = (INT8,) * _has(profile, _NATIVE_INT8)
@@ -68,13 +67,13 @@ def chosen_dtypes(
     return tuple(each for each in chosen if not (problem and each == INT8))
 
 
-def teams_of(profile: HardwareProfile) -> tuple[int, ...]:
-    """All threads of a machine, and one."""
+def thread_counts(profile: HardwareProfile) -> tuple[int, ...]:
+    """Return the numbers of threads to measure with: all of a machine, and one."""
     return tuple(dict.fromkeys((profile.threads, 1)))
 
 
 def computes_in_bfloat16(profile: HardwareProfile) -> bool:
-    """Whether the CPU has instructions for it; without, it is converted at every step."""
+    """Return True if the CPU has bfloat16 instructions; without them every step converts."""
     return _has(profile, _NATIVE_HALF)
 
 
@@ -83,7 +82,7 @@ def _has(profile: HardwareProfile, instruction_sets: Sequence[str]) -> bool:
 
 
 def int8_problem() -> str:
-    """Why torch cannot compute in int8 here; ``""``: it can."""
+    """Return the reason why torch cannot compute in int8 here, ``""`` if it can."""
     from roofline.quantization.native_variants import why_no_int8
 
     return why_no_int8()
@@ -91,26 +90,28 @@ def int8_problem() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A subject in one type: what is measured at a stretch."""
+    """A case in one data type, measured in one process."""
 
-    subject: Subject
+    case: CalibrationCase
     dtype: str
 
     @property
     def key(self) -> str:
-        """What tells it from others."""
-        layout = " channels-last" if self.subject.channels_last else ""
-        return f"{self.subject.name} {self.dtype}{layout}"
+        """Unique name of the step."""
+        layout = " channels-last" if self.case.channels_last else ""
+        return f"{self.case.name} {self.dtype}{layout}"
 
 
-def steps_of(subjects: Sequence[Subject], dtypes: Sequence[str], done: set[str]) -> list[Step]:
-    """Each subject in each type, but for those that were done."""
-    steps = (Step(subject=each, dtype=dtype) for each in subjects for dtype in dtypes)
+def pending_steps(
+    cases: Sequence[CalibrationCase], dtypes: Sequence[str], done: set[str]
+) -> list[Step]:
+    """Return the steps of each case in each type that are not done."""
+    steps = (Step(case=each, dtype=dtype) for each in cases for dtype in dtypes)
     return [each for each in steps if each.key not in done]
 
 
-def mixed(first: Sequence[Step], second: Sequence[Step], *, every: int) -> list[Step]:
-    """One of the `second` behind every so many of the `first`, and what is left of either."""
+def interleave(first: Sequence[Step], second: Sequence[Step], *, every: int) -> list[Step]:
+    """Return both lists, with one of `second` after each `every` of `first`."""
     found: list[Step] = []
     others = iter(second)
     for place in range(0, len(first), every):
@@ -118,37 +119,34 @@ def mixed(first: Sequence[Step], second: Sequence[Step], *, every: int) -> list[
     return [*found, *others]
 
 
-MODEL_EFFORT = Effort(warm_ups=1, least=3, most=7, budget_s=0.3)
-DESIGN_EFFORT = Effort(warm_ups=2, least=5, most=15, budget_s=0.06)
+MODEL_EFFORT = Effort(warm_ups=1, min_rounds=3, max_rounds=7, budget_s=0.3)
+DESIGN_EFFORT = Effort(warm_ups=2, min_rounds=5, max_rounds=15, budget_s=0.06)
 
 
-def measured_steps(
-    here: Bench, steps: Sequence[Step], teams: Sequence[int]
+def measure_steps(
+    here: Bench, steps: Sequence[Step], thread_counts: Sequence[int]
 ) -> list[list[RunSample] | str]:
-    """What each step gave, or why it could not be measured."""
+    """Measure each step; return its runs, or the reason it failed."""
     found: list[list[RunSample] | str] = []
     for step in steps:
         try:
-            found.append(measured_runs(here, step, teams))
+            found.append(measure_step(here, step, thread_counts))
         except (RooflineError, MemoryError) as error:
-            found.append(problem_of(error))
+            found.append(failure_reason(error))
     return found
 
 
-def problem_of(error: BaseException) -> str:
-    """Why something could not be measured, in words."""
+def failure_reason(error: BaseException) -> str:
+    """Return the reason why a measurement failed."""
     return str(error) or "ran out of memory"
 
 
-def measured_runs(here: Bench, step: Step, teams: Sequence[int]) -> list[RunSample]:
-    """One subject in one type, at all of its batches and on all numbers of threads.
-
-    Runs that others disturbed are left out.
-    """
-    subject, is_int8 = step.subject, step.dtype == INT8
+def measure_step(here: Bench, step: Step, thread_counts: Sequence[int]) -> list[RunSample]:
+    """Measure a step at all of its batches and numbers of threads, without disturbed runs."""
+    case, is_int8 = step.case, step.dtype == INT8
     dtype = None if step.dtype in ("float32", INT8) else step.dtype
-    options = RunOptions(dtype=dtype, channels_last=subject.channels_last)
-    effort = DESIGN_EFFORT if subject.is_design else MODEL_EFFORT
+    options = RunOptions(dtype=dtype, channels_last=case.channels_last)
+    effort = DESIGN_EFFORT if case.is_design else MODEL_EFFORT
     samples: list[RunSample] = []
     model: torch.nn.Module | None = None
     kernels: AbstractContextManager[object] = contextlib.nullcontext()
@@ -157,54 +155,51 @@ def measured_runs(here: Bench, step: Step, teams: Sequence[int]) -> list[RunSamp
 
         kernels = int8_kernels()
     with kernels:
-        for batch in subject.batches:
-            asked = subject_workload(subject, replace(options, batch=batch))
-            for threads in teams:
+        for batch in case.batches:
+            workload = case_workload(case, replace(options, batch=batch))
+            for threads in thread_counts:
                 if is_int8:
-                    model = _int8_model(here, asked, threads)
+                    model = _int8_model(here, workload, threads)
                 elif model is None:
-                    model = real_model(asked)
-                found = measure(here, asked, model, threads=threads, effort=effort)
+                    model = materialize_model(workload)
+                found = measure(here, workload, model, threads=threads, effort=effort)
                 if not found.timed.run.are_disturbed:
                     samples.append(
-                        sample_of(
-                            found, dtype=step.dtype, origin="calibrate", family=subject.family
-                        )
+                        sample_of(found, dtype=step.dtype, origin="calibrate", family=case.family)
                     )
     return samples
 
 
-def _int8_model(here: Bench, asked: Workload, threads: int) -> torch.nn.Module:
-    from roofline.latency.measuring.rounds import team
+def _int8_model(here: Bench, workload: Workload, threads: int) -> torch.nn.Module:
+    from roofline.latency.measuring.rounds import torch_threads
     from roofline.quantization.native_variants import in_int8
 
-    # oneDNN's weights lie as the first pass wants them. Where a pass of another size or on other
-    # threads wants them differently, they are reordered at every call, for milliseconds.
-    with team(threads, here.topology.cores):
-        return in_int8(real_model(asked), asked.given)
+    # oneDNN's weights have the layout of the first pass. A pass of another size or on other threads
+    # would reorder them at every call, for milliseconds.
+    with torch_threads(threads, here.topology.cores):
+        return in_int8(materialize_model(workload), workload.given)
 
 
-def subject_workload(subject: Subject, options: RunOptions) -> Workload:
-    """The model of a subject, or the design, whose batch is that of its shape."""
-    if not subject.is_design:
-        return workload_of(subject.name, None, options)
+def case_workload(case: CalibrationCase, options: RunOptions) -> Workload:
+    """Return the model or design of a case; the batch of a design is that of its shape."""
+    if not case.is_design:
+        return build_workload(case.name, None, options)
     from roofline.workload.models.designs import design
 
-    made = design(subject.kind, *subject.sizes)
-    built = workload_of(made, subject.shape, replace(options, batch=None))
-    return replace(built, source=replace(built.source, name=subject.name))
+    module = design(case.kind, *case.sizes)
+    built = build_workload(module, case.shape, replace(options, batch=None))
+    return replace(built, source=replace(built.source, name=case.name))
 
 
 BUDGET_S = 285.0
-"""Of a calibration, so that it ends within five minutes: what is running is finished."""
+"""Time budget within five minutes; the running step is finished."""
 
 QUICK_BUDGET_S = 50.0
 
 _DESIGN_SHARE, _SHARE_WITH_INT8 = 0.25, 0.35
-"""Of the time, what designs may have; models have the rest. int8 is learned from designs first."""
+"""Share of the time for designs, of which int8 needs more; models have the rest."""
 
-_TOGETHER = 8
-"""Designs that are measured in one process."""
+_DESIGNS_PER_PROCESS = 8
 
 _PROGRESS_NOTE = "calibrate"
 
@@ -220,26 +215,25 @@ def calibrate(
     budget_s: float | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Calibrated:
-    """Measures models and designs on this machine, and keeps what is to be learned from them.
+    """Measure models and designs on this machine, and store their operator times.
 
-    Each is kept as soon as it was measured: an interrupted calibration goes on where it was when it
-    is called again, and one that is complete adds what a further five minutes can.
+    Each is stored at once: a further call continues an interrupted calibration, and adds data to a
+    complete one.
 
     Args:
-        quick: within a minute; fewer models.
-        fresh: forgets what earlier calibrations measured.
-        dtypes: in which types; None: float32, and bfloat16 and int8 where the CPU computes in them.
-            int8 is learned from layers that torch quantises with given scales, and from a few
-            models once all others were measured.
-        force: measures although others compute.
-        progress: told how far it is.
-        say: told, in words, what is waited for.
-        budget_s: seconds; None: five minutes, or one.
-        clock: seconds.
+        quick: within a minute, with fewer models.
+        fresh: delete data of earlier calibrations.
+        dtypes: data types; None: float32, and bfloat16 and int8 if the CPU computes in them. int8
+            is measured on layers that torch quantizes with given scales, then on a few models.
+        force: measure although other processes run.
+        progress: called with the progress.
+        say: called with notes on waiting.
+        budget_s: time budget in seconds; None: five minutes, or one.
+        clock: clock in seconds.
 
     Raises:
         MeasurementError: the machine is busy.
-        InputError: a type that there is not, or a file that cannot be written.
+        InputError: unknown data type, or a file that cannot be written.
     """
     if budget_s is None:
         budget_s = QUICK_BUDGET_S if quick else BUDGET_S
@@ -251,12 +245,12 @@ def calibrate(
         Store(host_latency_file(), host_environment()) as store,
         fresh_processes(settled=True) as run,
     ):
-        kinds = chosen_dtypes(here.profile, dtypes, lambda: run(int8_problem))
-        teams = teams_of(here.profile)
+        kinds = calibration_dtypes(here.profile, dtypes, lambda: run(int8_problem))
+        counts = thread_counts(here.profile)
         if fresh:
-            store.forget_runs("calibrate")
+            store.delete_runs("calibrate")
             store.keep_note(_PROGRESS_NOTE, "[]")
-        # Waiting for others that measure is no part of it.
+        # The budget excludes waiting for other measurements.
         begin = clock()
         before = len(calibration_of(store.runs(), here.profile).runs)
         done = _progress(store)
@@ -264,25 +258,25 @@ def calibrate(
             for steps in _steps(kinds, done, begin, budget_s, clock):
                 if progress is not None:
                     fraction = min(1.0, (clock() - begin) / budget_s)
-                    progress(fraction, f"{steps[0].subject.name} {steps[0].dtype}")
+                    progress(fraction, f"{steps[0].case.name} {steps[0].dtype}")
                 try:
-                    outcomes = run(measured_steps, here, steps, teams)
+                    outcomes = run(measure_steps, here, steps, counts)
                 except (RooflineError, MemoryError) as error:
-                    # All of it ended with its process.
-                    outcomes = [problem_of(error) for _ in steps]
+                    # The process ended.
+                    outcomes = [failure_reason(error) for _ in steps]
                 for step, outcome in zip(steps, outcomes, strict=True):
                     if isinstance(outcome, str):
-                        skipped.append(f"{step.subject.name}: {outcome}")
+                        skipped.append(f"{step.case.name}: {outcome}")
                         continue
                     for each in outcome:
                         store.add(each)
-                    # What was disturbed, or failed, is tried again by the next calibration.
-                    if len(outcome) == len(step.subject.batches) * len(teams):
+                    # Disturbed and failed steps are repeated by the next calibration.
+                    if len(outcome) == len(step.case.batches) * len(counts):
                         done.add(step.key)
                 store.keep_note(_PROGRESS_NOTE, json.dumps(sorted(done)))
         except KeyboardInterrupt:
             interrupted = True
-        calibration, notes = calibration_of(store.runs(), here.profile), store.unused()
+        calibration, notes = calibration_of(store.runs(), here.profile), store.unused_samples()
         seconds = clock() - begin
     runs = calibration.runs
     return Calibrated(
@@ -301,31 +295,24 @@ def calibrate(
 
 
 def _steps(
-    dtypes: Sequence[str],
-    done: set[str],
-    begin: float,
-    budget_s: float,
-    clock: Callable[[], float],
+    dtypes: Sequence[str], done: set[str], begin: float, budget_s: float, clock: Callable[[], float]
 ) -> Iterator[list[Step]]:
-    """What is still to be measured, until the time is over: designs have their share of it.
-
-    A model has a process of its own; designs, which are over before it has begun, share one.
-    """
+    """Yield the steps of each process until the time is over: one model, or several designs."""
     floating = tuple(each for each in dtypes if each != INT8)
-    of_models = steps_of(models(), floating, done)
-    of_designs = steps_of(designs(), floating, done)
+    of_models = pending_steps(models(), floating, done)
+    of_designs = pending_steps(designs(), floating, done)
     share = _DESIGN_SHARE
     if INT8 in dtypes:
-        of_models += steps_of(int8_models(), (INT8,), done)
-        in_int8 = steps_of(int8_designs(), (INT8,), done)
-        of_designs = mixed(of_designs, in_int8, every=max(1, len(floating)))
+        of_models += pending_steps(int8_models(), (INT8,), done)
+        in_int8 = pending_steps(int8_designs(), (INT8,), done)
+        of_designs = interleave(of_designs, in_int8, every=max(1, len(floating)))
         share = _SHARE_WITH_INT8
     spent = {True: 0.0, False: 0.0}
     while (of_models or of_designs) and clock() - begin < budget_s:
         has_share = spent[True] <= share * (spent[True] + spent[False])
         is_design = bool(of_designs) and (has_share or not of_models)
         start = clock()
-        left_over, count = (of_designs, _TOGETHER) if is_design else (of_models, 1)
+        left_over, count = (of_designs, _DESIGNS_PER_PROCESS) if is_design else (of_models, 1)
         chosen = left_over[:count]
         del left_over[:count]
         yield chosen
@@ -333,7 +320,7 @@ def _steps(
 
 
 def _progress(store: Store) -> set[str]:
-    """The steps that were done before; none where the note is not what is written there."""
+    """Return the keys of steps that are done; none if the note is damaged."""
     try:
         found = json.loads(store.note(_PROGRESS_NOTE) or "[]")
     except (ValueError, RecursionError):
@@ -342,12 +329,10 @@ def _progress(store: Store) -> set[str]:
 
 
 def _held_out_errors(calibration: Calibration) -> tuple[HeldOutError, ...]:
-    """How far off whole models are whose family was left out, by threads and type."""
-    found: dict[tuple[int, str], list[HeldOut]] = {}
-    for each in calibration.held_out:
-        # A design is a part of a model: its errors are those of operators.
-        if each.run.family != DESIGN:
-            found.setdefault((each.run.threads, each.run.dtype), []).append(each)
+    """Return the errors of whole models whose family was left out, by threads and type."""
+    # Designs are parts of models.
+    models = (each for each in calibration.held_out if each.run.family != DESIGN)
+    found = grouped(models, lambda each: (each.run.threads, each.run.dtype))
     return tuple(
         HeldOutError(
             threads=threads,
@@ -359,7 +344,8 @@ def _held_out_errors(calibration: Calibration) -> tuple[HeldOutError, ...]:
             interval_coverage=float(
                 np.mean(
                     [
-                        abs(np.log1p(one.error)) <= Z_80 * one.deviation * calibration.spread
+                        abs(np.log1p(one.error))
+                        <= Z_80 * one.deviation * calibration.interval_factor
                         for one in each
                     ]
                 )

@@ -26,8 +26,8 @@ from roofline.machine import catalog
 from roofline.machine.catalog import is_about_host
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.system.host import package_version
-from roofline.pipeline.analyses import KnownMachine, known_machines, placed_on
-from roofline.pipeline.runs import captured_pass
+from roofline.pipeline.analyses import ResolvedMachine, place_on, resolve_machines
+from roofline.pipeline.runs import capture_pass
 from roofline.run import RunKeywords, RunOptions, takes
 
 if TYPE_CHECKING:
@@ -160,13 +160,13 @@ def _counted(
     counts_only = (
         options.hardware is None and not asks_for_time and not catalog.host_file().exists()
     )
-    known = KnownMachine(asked=NO_MACHINE, found=(NO_MACHINE, ()))
+    known = ResolvedMachine(requested=NO_MACHINE, loaded=(NO_MACHINE, ()))
     if counts_only:
         options = replace(options, threads=None)
     else:
-        (known,) = known_machines([options.hardware], options.threads)
-    captured = captured_pass(model, inputs, options, on=known.device)
-    analysis = placed_on(captured, known, options, progress)
+        (known,) = resolve_machines([options.hardware], options.threads)
+    captured = capture_pass(model, inputs, options, on=known.device)
+    analysis = place_on(captured, known, options, progress)
     cost = cost_of(analysis, versions=versions(), date=today())
     if counts_only:
         unmeasured = (

@@ -14,10 +14,10 @@ from roofline.design.comparison.axes import LAYOUTS
 from roofline.design.comparison.ratios import MeasuredRounds
 from roofline.design.comparison.result import Comparison, distinct
 from roofline.errors import InputError, argument, did_you_mean
-from roofline.pipeline.analyses import KnownMachine, known_machines, placed_on_each
+from roofline.pipeline.analyses import ResolvedMachine, place_on_each, resolve_machines
 from roofline.pipeline.machines import Hardware
 from roofline.pipeline.measured_comparisons import Candidate, check_measurable, measure_interleaved
-from roofline.pipeline.runs import CapturedPass, captured_pass
+from roofline.pipeline.runs import CapturedPass, capture_pass
 from roofline.run import CompareKeywords, RunOptions, each_of, takes
 
 if TYPE_CHECKING:
@@ -182,16 +182,16 @@ def _analyses(
 ) -> list[list[Analysis]]:
     """The analysis of each way on each machine; saved ones are what they are."""
     # Whatever is wrong with any of them is found before the first is analysed.
-    known: dict[int | None, tuple[KnownMachine, ...]] = {}
+    known: dict[int | None, tuple[ResolvedMachine, ...]] = {}
     for way in ways:
         way.options.run()
         threads = way.options.threads
         if threads not in known and not isinstance(models[way.model], Analysis):
-            known[threads] = known_machines(machines, threads)
+            known[threads] = resolve_machines(machines, threads)
 
     @functools.cache
     def passed(model: int, options: RunOptions, device: str) -> CapturedPass:
-        return captured_pass(models[model], inputs, options, on=device)
+        return capture_pass(models[model], inputs, options, on=device)
 
     found: list[list[Analysis]] = []
     for way in ways:
@@ -201,7 +201,7 @@ def _analyses(
             continue
         # Threads change where a pass is placed, not what it is.
         on_device = functools.partial(passed, way.model, replace(options, threads=None))
-        found.append(placed_on_each(on_device, known[options.threads], options, progress))
+        found.append(place_on_each(on_device, known[options.threads], options, progress))
     return found
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from roofline.core.units import format_bytes
 from roofline.counters import Crosscheck
-from roofline.pipeline.runs import workload_of
+from roofline.pipeline.runs import build_workload
 from roofline.run import PassKeywords, RunOptions, ShapeKeywords, takes
 from roofline.workload.operators import OperatorRecord, State
 
@@ -55,7 +55,7 @@ def crosscheck(model: Model, inputs: Any = None, **run: Unpack[CrosscheckKeyword
     )
     from roofline.workload.torch_dtypes import torch_dtype
 
-    asked = workload_of(model, inputs, options)
+    asked = build_workload(model, inputs, options)
     captured, task = asked.captured(), asked.run
     source, given, records = asked.source, asked.given, captured.capture.records
     wanted = torch_dtype(task.dtype) if task.dtype else None
@@ -113,7 +113,7 @@ def missing_operators(model: Model, inputs: Any = None, **run: Unpack[PassKeywor
     from roofline.workload.formulas.catalog import Missing, find_missing
 
     options = RunOptions.of(inputs, **run)
-    captured = workload_of(model, inputs, options).captured()
+    captured = build_workload(model, inputs, options).captured()
     working = [each for each in captured.capture.records if each.state is not State.FREE]
     return Missing(
         model=captured.name,

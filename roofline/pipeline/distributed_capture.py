@@ -162,8 +162,8 @@ class _TrainingRank:
     def __init__(self, task: TrainingTask, *, is_joined: bool = True) -> None:
         import torch
 
-        from roofline.pipeline.runs import workload_of
-        from roofline.pipeline.timing import real_model
+        from roofline.pipeline.runs import build_workload
+        from roofline.pipeline.timing import materialize_model
         from roofline.workload.capture.real_tensors import RealTensors
         from roofline.workload.capture.training import TrainingConfig, optimizer_factory
         from roofline.workload.torch_dtypes import input_dtype, torch_dtype
@@ -177,8 +177,8 @@ class _TrainingRank:
             batch=task.batch,
             seq=task.seq,
         )
-        asked = workload_of(task.model, task.inputs, options)
-        self._module = model = real_model(asked).train()
+        asked = build_workload(task.model, task.inputs, options)
+        self._module = model = materialize_model(asked).train()
         self.names = {id(each): name for name, each in model.named_parameters()}
         self._tensors = RealTensors(asked.run)
         self._args, self._kwargs = asked.given.build(

@@ -29,7 +29,7 @@ from roofline.errors import (
     error_text,
 )
 from roofline.pipeline.optimization_machine import cast_model
-from roofline.pipeline.runs import Workload, arguments_of, workload_of
+from roofline.pipeline.runs import Workload, build_workload, example_arguments
 from roofline.run import RunOptions, ShapeKeywords, takes
 from roofline.substitution.proof import largest_error
 from roofline.workload.capture.passes import fits_in_memory, materialize
@@ -225,7 +225,7 @@ def export(
     """
     paths = checked_paths(files, opset=opset, overwrite=overwrite)
     options = RunOptions.of(inputs, **run)
-    asked = workload_of(model, inputs, options)
+    asked = build_workload(model, inputs, options)
     before = asked.capture()
     records = before.records
     subject = _subject(asked)
@@ -326,4 +326,4 @@ def _subject(asked: Workload) -> _Model:
     if module is None:
         raise ModelError(f"{source.name}: it was given without weights, and cannot be exported")
     module = cast_model(asked, module)
-    return _Model(module, arguments_of(asked.given, asked.run), source.name)
+    return _Model(module, example_arguments(asked.given, asked.run), source.name)

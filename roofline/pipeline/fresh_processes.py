@@ -1,9 +1,8 @@
-"""Work in processes of its own: how long a model takes there does not depend on what ran before.
+"""Functions run in fresh processes, so that measured times do not depend on earlier work.
 
-In a process that has run ten models small operators took 8 % longer than in a fresh one, and who
-runs a model runs that one. A server that has imported
-everything, and computed nothing, forks a process for each piece of work: a fork costs
-milliseconds, importing seconds, and threads that had computed would not survive it.
+In a process that had run ten models, small operators took 8 % longer than in a fresh one. A server
+that has imported everything and computed nothing forks a process for each function: a fork takes
+milliseconds, imports take seconds, and threads that had computed would not survive a fork.
 """
 
 from __future__ import annotations
@@ -27,58 +26,55 @@ from roofline.machine.system.exclusive import exit_with_parent, held_locks
 T = TypeVar("T")
 
 _PATIENCE_S = 5.0
-"""How long a server that was told to end may take."""
-
+"""Longest wait for the end of a server."""
 
 _KEPT_BYTE = 2**25 - 2**16
-"""Nearly the largest block that glibc, once it was freed, takes as the measure of what it keeps."""
+"""Nearly the largest freed block that raises the thresholds of glibc's malloc."""
 
 
-class Runs(Protocol):
-    """Runs a function on arguments, somewhere; raises what it raises."""
+class RunFunction(Protocol):
+    """Run a function in some process, and raise what it raises."""
 
     def __call__(self, function: Callable[..., T], /, *args: Any) -> T:
-        """What `function` returns."""
+        """Return the result of `function`."""
         ...
 
 
-def here(function: Callable[..., T], /, *args: Any) -> T:
-    """Runs it in this process."""
+def run_here(function: Callable[..., T], /, *args: Any) -> T:
+    """Run a function in this process."""
     return function(*args)
 
 
 @contextmanager
 def fresh_processes(
     *, settled: bool = False, environment: Mapping[str, str] | None = None
-) -> Generator[Runs]:
-    """Run functions each in its own process; where there is no fork, in this one.
+) -> Generator[RunFunction]:
+    """Run functions each in its own process, or in this one without fork.
 
-    Their allocator is as in any fresh process, or ``settled``: it has freed a large block, and
-    glibc keeps from then on nearly all memory that a pass gives back. ``environment`` are variables
-    that they have besides those of this process.
+    Their allocator is that of a fresh process, or ``settled``: a large block was freed, so glibc
+    keeps nearly all memory that a pass frees. ``environment`` are additional variables.
 
-    Functions are those of modules; they, their arguments and results can be pickled. A process that
-    dies raises MeasurementError. Leaving the context, also by an interrupt, ends what runs; so does
-    the end of this process.
+    Functions are those of modules, and picklable with arguments and results. A process that dies
+    raises MeasurementError. Processes end with the context and with this process.
     """
     if not hasattr(os, "fork"):
-        yield here
+        yield run_here
         return
     ask_here, ask_there = os.pipe()[::-1]
     answer_here, answer_there = os.pipe()
     server = subprocess.Popen(
-        # -P: what lies in the user's folder may have names of the standard library.
+        # -P: files in the user's folder may shadow the standard library.
         [
             *(sys.executable, "-P", "-c", _SERVER),
             *map(str, (ask_there, answer_there, int(settled))),
         ],
-        # What runs there measures: until it ends, nothing else shall.
+        # The server holds the lock of measurements until it ends.
         pass_fds=(ask_there, answer_there, *held_locks()),
         env={**os.environ, **(environment or {})},
         stdin=subprocess.DEVNULL,
-        # What models print is no part of a result.
+        # Output of models is not part of a result.
         stdout=subprocess.DEVNULL,
-        # Ctrl-C reaches this process alone, which then ends the others.
+        # Ctrl-C reaches this process only, which then ends the others.
         start_new_session=True,
     )
     os.close(ask_there)
@@ -88,10 +84,11 @@ def fresh_processes(
     def run(function: Callable[..., T], /, *args: Any) -> T:
         try:
             request = pickle.dumps((function, args))
-        # Inputs may be anything, and say in any way that they cannot be pickled.
+        # Inputs may raise anything when they are pickled.
         except Exception as error:
             raise InputError(
-                f"what is measured in a process of its own must be picklable: {error_text(error)}"
+                "models and inputs measured in fresh processes must be picklable:"
+                f" {error_text(error)}"
             ) from error
         try:
             ask.send_bytes(pickle.dumps((_files_in(request), request)))
@@ -101,9 +98,11 @@ def fresh_processes(
             raise
         except (EOFError, OSError) as error:
             why = error_text(error) or "it was killed, or could not start"
-            raise MeasurementError(f"the process that measures ended: {why}") from None
+            raise MeasurementError(f"measuring process ended: {why}") from None
         except Exception as error:
-            raise RooflineError(f"its result cannot be read: {error_text(error)}") from error
+            raise RooflineError(
+                f"result of the measuring process cannot be read: {error_text(error)}"
+            ) from error
         if not succeeded:
             raise found
         return found
@@ -124,7 +123,7 @@ def fresh_processes(
 
 
 def _files_in(request: bytes) -> list[str]:
-    """The users' files that have classes of what is asked: no import finds them by name."""
+    """Return users' files with classes in a request, which no import finds by name."""
     from roofline.workload.models.building import FILE_MODULE
 
     return [
@@ -137,28 +136,28 @@ def _files_in(request: bytes) -> list[str]:
 
 
 def _kill(server: subprocess.Popen[bytes]) -> None:
-    """Ends the server and what it forked."""
+    """Kill the server and its children."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(server.pid, signal.SIGKILL)
 
 
-# Looking through what is imported for garbage takes long; all of it stays.
+# Garbage collection of imported modules takes long and frees nothing.
 _SERVER = """
 import gc, sys
 gc.set_threshold(50_000)
 from multiprocessing.connection import Connection
-asked = Connection(int(sys.argv[1]), writable=False)
+requests = Connection(int(sys.argv[1]), writable=False)
 answers = Connection(int(sys.argv[2]), readable=False)
 import pickle
-sys.path[:] = pickle.loads(asked.recv_bytes())
+sys.path[:] = pickle.loads(requests.recv_bytes())
 from roofline.pipeline.fresh_processes import serve
-serve(asked, answers, settled=bool(int(sys.argv[3])))
+serve(requests, answers, settled=bool(int(sys.argv[3])))
 """
 
 
-def serve(asked: Connection, answers: Connection, *, settled: bool) -> None:
-    """Answers what is asked, each from a fork, until nobody asks any more."""
-    exit_with_parent(asked.fileno())
+def serve(requests: Connection, answers: Connection, *, settled: bool) -> None:
+    """Answer each request from a fork, until the connection closes."""
+    exit_with_parent(requests.fileno())
     _prepare()
     if settled:
         import torch
@@ -166,20 +165,20 @@ def serve(asked: Connection, answers: Connection, *, settled: bool) -> None:
         torch.empty(_KEPT_BYTE, dtype=torch.uint8)
     while True:
         try:
-            request = asked.recv_bytes()
+            request = requests.recv_bytes()
         except EOFError:
-            # All that was imported would be looked through for garbage, to no end.
+            # Skip garbage collection of imported modules.
             gc.freeze()
             return
         try:
-            answers.send_bytes(_forked(request, (asked, answers)))
+            answers.send_bytes(_forked(request, (requests, answers)))
         except OSError:
-            # Who asked is gone.
+            # The client has ended.
             return
 
 
 def _prepare() -> None:
-    """Imports what work will need, and computes nothing."""
+    """Import everything that functions will need, without computing."""
     from roofline.machine.measuring.core_state_reader import compile_core_state_kernels
     from roofline.pipeline import calibrations, validations
     from roofline.workload.capture import passes
@@ -192,10 +191,10 @@ def _prepare() -> None:
 
 
 def _forked(request: bytes, shared: tuple[Connection, Connection]) -> bytes:
-    """The answer of a process that is made for it."""
+    """Return the answer of a forked process."""
     reader, writer = os.pipe()
     with warnings.catch_warnings():
-        # Newer Pythons warn of forks beside other threads; those of numpy know of forks.
+        # Newer Pythons warn of forks with threads; those of numpy handle forks.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
@@ -211,8 +210,8 @@ def _forked(request: bytes, shared: tuple[Connection, Connection]) -> bytes:
         answer = file.read()
     _, status = os.waitpid(child, 0)
     if status or not answer:
-        # What it had begun to write is cut short.
-        return pickle.dumps((False, MeasurementError(f"its process {_end(status)}")))
+        # A partial answer is discarded.
+        return pickle.dumps((False, MeasurementError(f"measuring process {_end(status)}")))
     return answer
 
 
@@ -220,16 +219,16 @@ def _answer(request: bytes) -> bytes:
     from roofline.workload.models.building import import_home
 
     try:
-        files, asked = pickle.loads(request)
+        files, call = pickle.loads(request)
         for file in files:
             import_home(file, file)
-        function, args = pickle.loads(asked)
+        function, args = pickle.loads(call)
         return pickle.dumps((True, function(*args)))
     except BaseException as error:
         try:
             raised = pickle.dumps((False, error))
             pickle.loads(raised)
-        # An error may hold anything, and be of a class that only this process has.
+        # An error may contain anything, and be of a class that only this process has.
         except Exception:
             return pickle.dumps((False, _as_own(error)))
         own = isinstance(error, (RooflineError, MemoryError))

@@ -30,8 +30,8 @@ from roofline.llm.stages import (
 from roofline.llm.sweep import sweep_of
 from roofline.llm.weight_bits import WeightBits, what_if_in_bits
 from roofline.machine.system.host import available_memory_bytes
-from roofline.pipeline.analyses import known_machines, placed_on
-from roofline.pipeline.machines import Hardware, means_host
+from roofline.pipeline.analyses import place_on, resolve_machines
+from roofline.pipeline.machines import Hardware, names_host
 from roofline.pipeline.runs import Workload
 from roofline.placement import Roof
 from roofline.run import RunOptions, StageKeywords, takes
@@ -122,7 +122,7 @@ def analyze_stage(
             model can leave out the others; ``"decode"``: one token per sequence, with `context`
             tokens in the cache.
     """
-    (known,) = known_machines([options.hardware], options.threads)
+    (known,) = resolve_machines([options.hardware], options.threads)
     asked = stage_workload(
         name, options, config=config, stage=stage, context=context, on=known.device
     )
@@ -131,7 +131,7 @@ def analyze_stage(
     if stage == "decode":
         captured = replace(captured, reuse=residency_while_generating(records, captured.reuse))
     captured = replace(captured, notes=(*captured.notes, *_notes_of_pass(records, stage)))
-    return placed_on(captured, known, options, progress, predict=predict)
+    return place_on(captured, known, options, progress, predict=predict)
 
 
 def cache_growth(records: Iterable[OperatorRecord]) -> tuple[int, int]:
@@ -200,7 +200,7 @@ def given_memory(memory: object) -> Memory | None:
 def machine_memory(analysis: Analysis, hardware: Hardware | None) -> Memory:
     """Return the memory of a machine: that of its profile; of this one free memory."""
     profile = analysis.hardware
-    is_host = hardware is None or (isinstance(hardware, (str, Path)) and means_host(hardware))
+    is_host = hardware is None or (isinstance(hardware, (str, Path)) and names_host(hardware))
     if is_host:
         return Memory(size_bytes=available_memory_bytes(), source="free on this machine")
     capacity = profile.memory_capacity_bytes

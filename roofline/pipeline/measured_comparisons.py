@@ -14,15 +14,14 @@ from roofline.design.comparison.ratios import MeasuredRounds, RoundTime
 from roofline.errors import InputError, MeasurementError, argument
 from roofline.latency.allocator import allocator_here
 from roofline.latency.measuring.rounds import Effort, Gauges, run_rounds
-from roofline.pipeline.fresh_processes import Runs, fresh_processes
-from roofline.pipeline.fresh_processes import here as run_here
+from roofline.pipeline.fresh_processes import RunFunction, fresh_processes, run_here
 from roofline.pipeline.machines import Hardware, is_this_machine
-from roofline.pipeline.runs import Workload, workload_of
-from roofline.pipeline.timing import Bench, bench, measure_again, real_model
+from roofline.pipeline.runs import Workload, build_workload
+from roofline.pipeline.timing import Bench, bench, materialize_model, remeasure
 from roofline.run import Run, RunOptions, check_rounds, machine_name
 
 DEFAULT_ROUNDS = 5
-_EFFORT = Effort(warm_ups=2, least=3, most=15, budget_s=0.5)
+_EFFORT = Effort(warm_ups=2, min_rounds=3, max_rounds=15, budget_s=0.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +46,7 @@ class Candidate:
 
     def workload(self) -> Workload:
         """The model and its inputs."""
-        return workload_of(self.model, self.inputs, self.options)
+        return build_workload(self.model, self.inputs, self.options)
 
 
 def check_here(hardware: Hardware | None, name: str) -> None:
@@ -89,7 +88,7 @@ def measure_interleaved(
     force: bool = False,
     progress: Progress | None = None,
     say: Say | None = None,
-    processes: Callable[[], AbstractContextManager[Runs]] | None = None,
+    processes: Callable[[], AbstractContextManager[RunFunction]] | None = None,
     on: Callable[..., AbstractContextManager[Bench]] = bench,
 ) -> MeasuredRounds:
     """What the candidates take: all of them once in each round, in their order.
@@ -129,8 +128,8 @@ IN_THIS_PROCESS = (
 
 
 @contextmanager
-def this_process() -> Generator[Runs]:
-    """Runs functions where they are called."""
+def this_process() -> Generator[RunFunction]:
+    """Run functions in this process."""
     yield run_here
 
 
@@ -166,17 +165,17 @@ def rounds_of(
 def time_candidate(here: Bench, candidate: Candidate) -> RoundTime:
     """One candidate in one round; runs in a process of its own."""
     asked = candidate.workload()
-    found = measure_again(
+    found = remeasure(
         here,
         asked,
-        real_model(asked),
+        materialize_model(asked),
         threads=candidate.threads,
         effort=_EFFORT,
     )
     return RoundTime(times_s=found.sample.times_s, clock_hz=found.core_state.clock_hz)
 
 
-def _timed(process: Runs, here: Bench, candidate: Candidate) -> RoundTime:
+def _timed(process: RunFunction, here: Bench, candidate: Candidate) -> RoundTime:
     try:
         return process(time_candidate, here, candidate)
     except MemoryError:

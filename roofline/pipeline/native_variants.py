@@ -15,7 +15,7 @@ from roofline.errors import ModelError, RooflineError, error_text
 from roofline.latency.allocator import allocator_here
 from roofline.latency.measuring.rounds import Effort
 from roofline.pipeline.calibrations import computes_in_bfloat16
-from roofline.pipeline.fresh_processes import Runs, fresh_processes
+from roofline.pipeline.fresh_processes import RunFunction, fresh_processes
 from roofline.pipeline.measured_comparisons import (
     IN_THIS_PROCESS,
     Candidate,
@@ -23,8 +23,8 @@ from roofline.pipeline.measured_comparisons import (
     this_process,
     unpicklable_candidate,
 )
-from roofline.pipeline.runs import seeded
-from roofline.pipeline.timing import Bench, bench, gauged, real_model
+from roofline.pipeline.runs import fixed_seed
+from roofline.pipeline.timing import Bench, bench, gauged, materialize_model
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
 from roofline.quantization.result import NativeVariant
 from roofline.quantization.sensitivity import Ask
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from roofline.quantization.native_variants import VariantKind
 
 
-_EFFORT = Effort(warm_ups=1, least=3, most=15, budget_s=0.5)
+_EFFORT = Effort(warm_ups=1, min_rounds=3, max_rounds=15, budget_s=0.5)
 DEFAULT_ROUNDS = 7
 
 _BFLOAT16 = Policy(weights=16, activations=16, first_last=16, shortcut="low")
@@ -58,10 +58,10 @@ def timed_pair(here: Bench, original: Candidate, kind: VariantKind, count: int) 
 
     run = original.run
     # The same weights and the same noise in every process.
-    with capture_lock, seeded():
+    with capture_lock, fixed_seed():
         asked = original.workload()
         with (
-            prepare_model(real_model(asked), asked.given, run, RealTensors(run)) as stage,
+            prepare_model(materialize_model(asked), asked.given, run, RealTensors(run)) as stage,
             int8_kernels(),
             gauged(here, original.threads) as gauges,
         ):
@@ -115,7 +115,7 @@ def native_variants(
     force: bool = False,
     progress: Progress | None = None,
     say: Say | None = None,
-    processes: Callable[[], AbstractContextManager[Runs]] | None = None,
+    processes: Callable[[], AbstractContextManager[RunFunction]] | None = None,
     on: Callable[..., AbstractContextManager[Bench]] = bench,
 ) -> tuple[tuple[NativeVariant, ...], tuple[str, ...]]:
     """The model in every way that runs here, interleaved with the original, beside its what-if.

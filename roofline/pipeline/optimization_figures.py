@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from roofline.analysis import Analysis, minimum_times_of
 from roofline.core.sampling import Sample, quantile
 from roofline.core.units import sum_known
-from roofline.pipeline.analyses import assemble
+from roofline.pipeline.analyses import assemble_analysis
 from roofline.pipeline.optimization_machine import Machine
 from roofline.pipeline.runs import CapturedPass
 from roofline.substitution.costs import Cost, Costs, MeasuredCosts
@@ -235,7 +235,7 @@ def analysis_of(
         capture=replace(first.capture, records=records, modules=modules, notes=()),
         reuse=trace_residency(records),
     )
-    return assemble(passed, machine.roof, notes=(), predictor=machine.predictor)
+    return assemble_analysis(passed, machine.roof, notes=(), predictor=machine.predictor)
 
 
 def weight_bytes(graph: Graph, captured: CapturedModel) -> int:

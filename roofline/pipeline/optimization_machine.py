@@ -30,14 +30,14 @@ from roofline.latency.predictor import Predictor
 from roofline.latency.store import Store
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.measuring.core_state_reader import core_state_reader
-from roofline.pipeline.fresh_processes import Runs, fresh_processes
+from roofline.pipeline.fresh_processes import RunFunction, fresh_processes
 from roofline.pipeline.machines import (
     Hardware,
-    hardware_for,
     host_environment,
     host_latency_file,
     is_this_machine,
-    predictor_of,
+    load_predictor,
+    resolve_hardware,
     threads_on,
 )
 from roofline.pipeline.measured_comparisons import (
@@ -131,7 +131,7 @@ def time_compiled(
     rounds: int | None = None,
     force: bool = False,
     say: Say | None = None,
-    processes: Callable[[], AbstractContextManager[Runs]] = fresh_processes,
+    processes: Callable[[], AbstractContextManager[RunFunction]] = fresh_processes,
     on: Callable[..., AbstractContextManager[Bench]] = bench,
 ) -> Trials:
     """Time candidates under `torch.compile` with freezing, interleaved in one fresh process."""
@@ -167,7 +167,7 @@ def time_compiled_rounds(
     from roofline.workload.capture.prepared_model import prepare_model
     from roofline.workload.capture.real_tensors import RealTensors
 
-    effort = Effort(warm_ups=1, least=3, most=15, budget_s=0.5)
+    effort = Effort(warm_ups=1, min_rounds=3, max_rounds=15, budget_s=0.5)
     with (
         # Compile in this process: workers would outlive it, and disturb timings.
         config.patch({"freezing": True, "compile_threads": 1}),
@@ -295,8 +295,8 @@ def machine_for(
 ) -> Machine:
     """Return the target machine, with its cost basis."""
     hardware = options.hardware
-    profile, notes = hardware_for(hardware, progress)
-    predictor = predictor_of(profile, hardware, options.run())
+    profile, notes = resolve_hardware(hardware, progress)
+    predictor = load_predictor(profile, hardware, options.run())
     is_calibrated = predictor is not None and predictor.calibration.has_runs
     is_host = is_this_machine(hardware)
     basis: CostBasis = cost or ("predicted" if is_calibrated and not fused else "bound")
@@ -359,7 +359,7 @@ def _open_timer(
     say: Say,
 ) -> Generator[TimeCalls]:
     """Open a function that times operator calls on this machine, with cached times."""
-    from roofline.latency.measuring.isolated import measure_unique
+    from roofline.latency.measuring.isolated import measure_isolated
 
     threads = machine.roof.threads
     with (
@@ -368,7 +368,7 @@ def _open_timer(
         core_state_reader(here.topology.cores[:threads]) as core_state,
     ):
         yield partial(
-            measure_unique,
+            measure_isolated,
             store=store,
             threads=threads,
             last_level_bytes=last_level_bytes(machine.profile),

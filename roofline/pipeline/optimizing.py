@@ -36,8 +36,8 @@ from roofline.pipeline.optimization_machine import (
     time_compiled,
     time_eager,
 )
-from roofline.pipeline.runs import Workload, arguments_of, workload_of
-from roofline.pipeline.timing import real_model
+from roofline.pipeline.runs import Workload, build_workload, example_arguments
+from roofline.pipeline.timing import materialize_model
 from roofline.run import (
     InferenceKeywords,
     RunOptions,
@@ -103,8 +103,8 @@ class _Optimizer:
         asked, machine, name = self.asked, self.machine, self.asked.name
         self.progress(0.0, f"capturing {name}")
         first = asked.captured()
-        original = real_model(asked)
-        args, kwargs = arguments_of(asked.given, asked.run)
+        original = materialize_model(asked)
+        args, kwargs = example_arguments(asked.given, asked.run)
         operators = Operators()
         typed = cast_model(asked, original)
         model = capture_graph(typed, args, kwargs, name=name, operators=operators)
@@ -352,7 +352,7 @@ def optimize(
         )
     chosen = select_rules(rules)
     machine = machine_for(options, cost=cost, fused=fused, progress=progress)
-    asked = workload_of(model, inputs, options)
+    asked = build_workload(model, inputs, options)
     is_timed = machine.is_host if measure is None else measure
     if is_timed:
         # Fail early if the result could not be timed.

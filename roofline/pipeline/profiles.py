@@ -1,4 +1,4 @@
-"""profile: a model is run on this machine, and every operator of it timed in place."""
+"""profile: run a model on this machine and time every operator in place."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from roofline.latency.measuring.rounds import Effort
 from roofline.latency.samples import Origin, RunSample
 from roofline.latency.store import Store
 from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.analyses import assemble, with_findings
+from roofline.pipeline.analyses import add_findings, assemble_analysis
 from roofline.pipeline.machines import (
     Hardware,
-    hardware_for,
     host_environment,
     host_latency_file,
-    means_host,
-    predictor_of,
+    load_predictor,
+    names_host,
+    resolve_hardware,
     threads_on,
 )
-from roofline.pipeline.runs import workload_of
-from roofline.pipeline.timing import MeasuredPass, bench, measure, real_model, type_of
+from roofline.pipeline.runs import build_workload
+from roofline.pipeline.timing import MeasuredPass, bench, main_dtype, materialize_model, measure
 from roofline.run import RunKeywords, RunOptions, takes
 
 if TYPE_CHECKING:
     from roofline.pipeline.runs import Model
 
-_DEFAULT = Effort(warm_ups=2, least=7, most=30, budget_s=4.0)
-_QUICK = Effort(warm_ups=1, least=3, most=7, budget_s=0.5)
+_DEFAULT = Effort(warm_ups=2, min_rounds=7, max_rounds=30, budget_s=4.0)
+_QUICK = Effort(warm_ups=1, min_rounds=3, max_rounds=7, budget_s=0.5)
 
 
 @takes(RunKeywords)
@@ -49,22 +49,21 @@ def profile(
     say: Say | None = None,
     **run: Unpack[RunKeywords],
 ) -> Analysis:
-    """Every operator of a model under this machine's roof, with the time that it really took.
+    """Measure a model on this machine, with every operator timed in place.
 
-    The model runs for real, on copies of its tensors. Passes that are timed as a whole alternate
-    with passes in which every operator is timed; those that did not get the cores do not count.
-    Times are medians in seconds; the raw ones are in ``measurement`` and the rows.
+    The model runs on copies of its tensors. Passes timed as a whole alternate with passes in which
+    every operator is timed; passes that waited for cores are discarded. Times are medians in
+    seconds; all times are in ``measurement`` and the rows.
 
     Args:
-        model, inputs: as for `analyze`. `hardware` is the profile of the CUDA device, where the
-            model runs on one; a CPU is this machine's.
-        compiled: times it under `torch.compile` too, end to end.
-        passes: how many passes count; None: 7 to 30, for about four seconds.
-        quick: fewer of them.
-        learn: keeps what was measured, for later predictions, unless others disturbed all of it.
-        force: measures although others compute.
-        progress: told how far it is.
-        say: told, in words, what is waited for, and what could not be kept.
+        model, inputs: as for `analyze`. `hardware` is the profile of a CUDA device to run on.
+        compiled: also time it under `torch.compile`, end to end.
+        passes: number of passes; None: 7 to 30, for about four seconds.
+        quick: fewer passes.
+        learn: store the measurement for later predictions, unless it was disturbed.
+        force: measure although other processes run.
+        progress: called with the progress.
+        say: called with notes on waiting, and on measurements that could not be stored.
 
     Raises:
         ModelError: the model is unknown, cannot be built, or raised.
@@ -76,10 +75,10 @@ def profile(
     effort = _effort(passes, quick=quick)
     hardware = options.hardware
     of_device = _profile_of(hardware, task.device)
-    asked = workload_of(model, inputs, options)
+    asked = build_workload(model, inputs, options)
     tell = say or silent
     with bench(force=force, say=tell, of_device=of_device, progress=progress) as here:
-        real = real_model(asked)
+        real = materialize_model(asked)
         found = measure(
             here,
             asked,
@@ -89,17 +88,17 @@ def profile(
             compiled=compiled,
             progress=progress,
         )
-        kept_as = type_of(real, task)
-    predictor = predictor_of(here.profile, hardware, task)
-    analysis = assemble(
+        kept_as = main_dtype(real, task)
+    predictor = load_predictor(here.profile, hardware, task)
+    analysis = assemble_analysis(
         found.passed,
         found.roof,
         notes=(*found.passed.notes, *here.notes),
-        # Beside a measurement stands what is expected of the cores as they ran.
+        # The prediction is for the core clock state of the measurement.
         predictor=replace(predictor, core_state=found.timed.run.core_state) if predictor else None,
         timed=found.timed,
     )
-    # What others disturbed says nothing of this machine.
+    # Disturbed measurements are not learned from.
     is_plain = task.device == "cpu" and not task.autocast
     if learn and is_plain and not found.timed.run.are_disturbed:
         sample = sample_of(found, dtype=kept_as, origin="profile")
@@ -107,14 +106,14 @@ def profile(
             with Store(host_latency_file(), host_environment()) as store:
                 store.add(sample)
         except RooflineError as error:
-            tell(f"Not kept for later predictions: {error}")
-    return with_findings(analysis, hardware)
+            tell(f"Not stored for later predictions: {error}")
+    return add_findings(analysis, hardware)
 
 
 def sample_of(
     found: MeasuredPass, *, dtype: str, origin: Origin, family: str | None = None
 ) -> RunSample:
-    """What is kept of a measured pass; the family is that of the model's name, if none is given."""
+    """Return the sample of a measured pass; without a family, that of the model's name."""
     name = found.passed.name
     shapes = [each.shape for each in found.passed.inputs if each.shape]
     return run_sample(
@@ -139,16 +138,16 @@ def _effort(passes: int | None, *, quick: bool) -> Effort:
         raise InputError(
             f"{argument('passes', passes)}: must be a whole number from 1 to {_MOST_PASSES}"
         )
-    return Effort(warm_ups=2, least=passes, most=passes, budget_s=0.0)
+    return Effort(warm_ups=2, min_rounds=passes, max_rounds=passes, budget_s=0.0)
 
 
 _MOST_PASSES = 10_000
 
 
 def _profile_of(hardware: Hardware | None, device: str) -> HardwareProfile | None:
-    """The profile of the device that is timed, where that is not this machine's CPU."""
+    """Return the profile of the device to time; None for this machine's CPU."""
     if device == "cpu":
-        if means_host(hardware):
+        if names_host(hardware):
             return None
         raise InputError(
             f"profile runs the model on this machine; leave {argument('hardware')} out"
@@ -156,16 +155,16 @@ def _profile_of(hardware: Hardware | None, device: str) -> HardwareProfile | Non
     import torch
 
     if device != "cuda" or not torch.cuda.is_available():
-        why = "this torch has no CUDA device" if device == "cuda" else "it has no kernels that run"
+        why = "torch finds no CUDA device" if device == "cuda" else "it has no kernels to run"
         raise InputError(
             f"{argument('device', device)} cannot be timed: {why}; leave {argument('device')} out"
         )
     if hardware is None:
         raise InputError(
             f"{argument('device', device)}: name its profile with {argument('hardware')}"
-            f" (`roofline measure --device {device}` makes it)"
+            f" (from `roofline measure --device {device}`)"
         )
-    found, _ = hardware_for(hardware)
+    found, _ = resolve_hardware(hardware)
     if found.device != device:
         raise InputError(
             f"{argument('hardware', found.name)} is a {found.device} device, not {device}"

@@ -14,8 +14,8 @@ from roofline.core.progress import Progress, silent
 from roofline.core.text import printable
 from roofline.core.units import format_shape, sum_known
 from roofline.errors import InputError, ModelError, RooflineError, argument, error_text
-from roofline.pipeline.runs import Workload, arguments_of, seeded
-from roofline.pipeline.timing import real_model
+from roofline.pipeline.runs import Workload, example_arguments, fixed_seed
+from roofline.pipeline.timing import materialize_model
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
 from roofline.quantization.result import LayerSensitivity, Proposal, Sensitivity, WhatIf
 from roofline.quantization.sensitivity import (
@@ -157,12 +157,12 @@ class OutputErrors:
     def __init__(self, asked: Workload, samples: Any, *, per_channel: bool) -> None:
         self._name = asked.name
         self._per_channel = per_channel
-        with seeded():
+        with fixed_seed():
             # A model that is built here has random weights.
-            built = real_model(asked)
+            built = materialize_model(asked)
         self._model = _copied(built, asked)
         given, self.inputs = _samples(asked, samples)
-        self._batch = arguments_of(given, asked.run)
+        self._batch = example_arguments(given, asked.run)
         self._reference = self._outputs(self._model)
         if not self._reference or not all(bool(each.isfinite().all()) for each in self._reference):
             raise ModelError(
@@ -221,7 +221,7 @@ class OutputErrors:
 
         args, kwargs = self._batch
         given = Inputs(*args, **kwargs)
-        with seeded(), warnings.catch_warnings():
+        with fixed_seed(), warnings.catch_warnings():
             # What stays in floats is in the what-if; what reads only zeros makes no error.
             warnings.simplefilter("ignore")
             model = quantize_model(self._model, policy, given)
@@ -235,7 +235,7 @@ class OutputErrors:
         from torch.utils import _pytree as pytree
 
         args, kwargs = self._batch
-        with seeded(), torch.no_grad():
+        with fixed_seed(), torch.no_grad():
             try:
                 result = model(*copy.deepcopy(args), **copy.deepcopy(kwargs))
             except RooflineError:
@@ -291,7 +291,7 @@ def _samples(asked: Workload, samples: Any) -> tuple[Inputs, str]:
 
 
 def _kind_words(request: InputRequest, tensors: str) -> str:
-    """What `arguments_of` gives: a given tensor, else noise; where there is none, one number."""
+    """What `example_arguments` gives: a given tensor, else noise, else one number."""
     import torch
 
     from roofline.workload.torch_dtypes import input_dtype

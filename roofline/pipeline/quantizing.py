@@ -13,11 +13,11 @@ from roofline.core.progress import Progress, Say, monotonic
 from roofline.core.schema import check_version
 from roofline.core.units import parse_bytes, parse_duration
 from roofline.errors import InputError, argument
-from roofline.pipeline.analyses import known_machines, placed_on
-from roofline.pipeline.machines import predictor_of
+from roofline.pipeline.analyses import place_on, resolve_machines
+from roofline.pipeline.machines import load_predictor
 from roofline.pipeline.measured_comparisons import check_here
 from roofline.pipeline.optimization_machine import check_bench
-from roofline.pipeline.runs import captured_pass
+from roofline.pipeline.runs import capture_pass
 from roofline.quantization.policy import FLOAT_BITS, Policy, Shortcut, check_bits
 from roofline.quantization.result import Quantization, WhatIf
 from roofline.quantization.sensitivity import Budget
@@ -216,15 +216,15 @@ def quantize(
     hardware = options.hardware
     if measure:
         check_here(hardware, "measure")
-    (known,) = known_machines([hardware], options.threads)
+    (known,) = resolve_machines([hardware], options.threads)
     tell = monotonic(progress)
-    captured = captured_pass(model, inputs, options, on=known.device, with_model=True)
+    captured = capture_pass(model, inputs, options, on=known.device, with_model=True)
     from roofline.quantization.quantizing import check_model
 
     # A pass may not tell of modules that are quantized already.
     check_model(captured.model.source.module, wanted)
-    analysis = placed_on(captured, known, options, tell)
-    predictor = predictor_of(analysis.hardware, hardware, captured.model.run)
+    analysis = place_on(captured, known, options, tell)
+    predictor = load_predictor(analysis.hardware, hardware, captured.model.run)
     asked = what_ifs(analysis, wanted, widths, predictor)
     if measure:
         # Before minutes go into errors of layers beside which nothing could be timed.

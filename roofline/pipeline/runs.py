@@ -1,12 +1,11 @@
-"""A run as a user declares it, made what the capture takes, captured, and kept on disk.
+"""Workload of a declared run, its capture, and the disk cache of captures.
 
-Captures of library models are kept: the second analysis of a name imports no torch. Only models of
-torchvision, timm and transformers by name are kept, never files of the user. The key of a capture
-is a digest of all that it follows from: the sources of this package, the installed files of torch
-and the model libraries, the run, the environment and the CPU. What cannot be described so (inputs
-that are tensors, functions, formulas of the user, settings of torch that are not at their defaults,
-editable or patched packages) is captured again each time; so is everything in a process where torch
-was imported already, since hooks, settings and patches of its owner may have changed any model.
+Captures of library models by name (torchvision, timm, transformers) are cached, never files of the
+user: the second analysis of a name does not import torch. The key is a digest of everything that a
+capture depends on: sources of this package, installed files of torch and the model libraries, run,
+environment and CPU. Runs with tensors, functions, formulas of the user, changed settings of torch,
+or editable or patched packages are not cached. Nor is any run in a process that had imported torch:
+its hooks, settings and patches may have changed any model.
 """
 
 from __future__ import annotations
@@ -44,10 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A model, the inputs that it is called with, and how it is run.
-
-    ``notes`` say what was decided for model and inputs.
-    """
+    """A model with its inputs and settings; ``notes`` explain choices for both."""
 
     source: Source
     given: Inputs
@@ -62,7 +58,7 @@ class Workload:
         return self.source.name
 
     def capture(self, **how: Any) -> Capture:
-        """Capture a pass; `how` is what else `roofline.workload.capture.passes.capture` takes."""
+        """Capture a pass; `how`: other arguments of `roofline.workload.capture.passes.capture`."""
         from roofline.workload.capture.passes import capture
 
         given = {"name": self.name, "rebuild": self.source.rebuild, **how}
@@ -70,7 +66,7 @@ class Workload:
         return capture(self.source.module, self.given, run=self.run, training=training, **given)
 
     def captured(self, **how: Any) -> CapturedPass:
-        """The same, with what is alive when."""
+        """Capture a pass with its residency."""
         found = self.capture(**how)
         return CapturedPass(
             name=self.name,
@@ -82,8 +78,8 @@ class Workload:
         )
 
 
-def workload_of(model: Model, inputs: Any, options: RunOptions, *, on: str = "cpu") -> Workload:
-    """The model that is meant, what it is called with, and how it is run on a device."""
+def build_workload(model: Model, inputs: Any, options: RunOptions, *, on: str = "cpu") -> Workload:
+    """Return a model with its inputs and settings on a device."""
     run = options.run(on)
     from roofline.workload.inputs import resolve_inputs, to_inputs
     from roofline.workload.models import sources
@@ -111,10 +107,10 @@ def workload_of(model: Model, inputs: Any, options: RunOptions, *, on: str = "cp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedPass:
-    """One pass of a model, which may be placed under the ceilings of any machine.
+    """Captured pass of a model, ready for the ceilings of any machine.
 
-    ``notes`` are what was noticed while the model was built and run, in the order of that.
-    ``workload`` is None where the capture was read from disk, which imports no torch.
+    ``notes`` are in the order of building and running the model. ``workload`` is None for captures
+    read from disk, without torch.
     """
 
     name: str
@@ -126,19 +122,19 @@ class CapturedPass:
 
     @property
     def model(self) -> Workload:
-        """The model itself and what it is called with, of a pass that was captured `with_model`."""
+        """Workload of a pass that was captured `with_model`."""
         assert self.workload is not None, "captured without the model"
         return self.workload
 
 
-def captured_pass(
+def capture_pass(
     model: Model, inputs: Any, options: RunOptions, *, on: str, with_model: bool = False
 ) -> CapturedPass:
-    """The model, run once on fake tensors, or as it is known from an earlier run.
+    """Return a pass of the model, run once on fake tensors or read from disk.
 
     Args:
-        on: the device of the machine, whose operators are called unless `options` name one.
-        with_model: whether the model itself is needed, for which a library model is built again.
+        on: device of the machine, unless `options` name one.
+        with_model: True if the model itself is needed, which builds a library model again.
     """
     file = None
     guess = options.run(on, is_known=False)
@@ -151,16 +147,16 @@ def captured_pass(
             return CapturedPass(name=name, inputs=specs, capture=capture, reuse=reuse, notes=notes)
     if not _is_of_library(model):
         libraries_are_untouched.set(False)
-    found = workload_of(model, inputs, options, on=on).captured()
-    # Libraries that were imported meanwhile may have changed what torch does.
+    found = build_workload(model, inputs, options, on=on).captured()
+    # Libraries imported meanwhile may have changed the behavior of torch.
     if file and found.model.run == guess and has_defaults():
         keep(file, (found.name, found.inputs, found.notes, found.capture))
     return found
 
 
 @contextmanager
-def seeded() -> Iterator[None]:
-    """Random numbers are the same every time, and go on afterwards as if there had been none."""
+def fixed_seed() -> Iterator[None]:
+    """Fix the seed of random numbers, and restore their state afterwards."""
     import torch
 
     with torch.random.fork_rng(devices=[]):
@@ -168,42 +164,42 @@ def seeded() -> Iterator[None]:
         yield
 
 
-def arguments_of(given: Inputs, run: Run) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What the model is called with: given tensors, else noise, or zeros as indices."""
+def example_arguments(given: Inputs, run: Run) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of the model: given tensors, else noise, or zeros as indices."""
     from roofline.workload.capture.real_tensors import RealTensors
     from roofline.workload.torch_dtypes import input_dtype, torch_dtype
 
     reals = RealTensors(run)
     change = torch_dtype(run.dtype) if run.dtype else None
-    with seeded():
+    with fixed_seed():
         return given.build(lambda each: reals.make_input(each, input_dtype(each, change)).detach())
 
 
 # Captures on disk
 
 Kept = tuple[str, tuple[InputSpec, ...], tuple[str, ...], Capture]
-"""What stays of a model after its capture: its name, its inputs, notes, and its records."""
+"""Cached content: name of the model, inputs, notes, and capture."""
 
 _PACKAGES = ("torch", "torchvision", "timm", "transformers")
 _NAME = re.compile(r"(?:(?:torchvision|timm|hf):[\w.-]+|[\w-]+)", re.ASCII)
 """Names of library models. Bare ones with a dot could be files."""
 
 _ENVIRONMENT = re.compile(
-    # Importing torch sets where its own caches lie.
+    # Importing torch sets the places of its own caches.
     r"(?!\w*CACHE)(?:TORCH|PYTORCH|ATEN|DNNL|ONEDNN|MKL|TIMM|TRANSFORMERS|CUDA)\w*"
 )
 _DEFINED_BY = (
     *("workload", "core", "run.py", "errors.py"),
     *("pipeline/runs.py", "pipeline/cache.py"),
 )
-"""Sources of this package that a capture follows from."""
+"""Sources of this package that a capture depends on."""
 
 
 def file_of(model: object, inputs: object, options: RunOptions, run: Run) -> Path | None:
-    """Return the file of a capture, which need not exist; None: it must not be kept.
+    """Return the file of a capture, which need not exist; None: it must not be cached.
 
-    Imports none of the libraries. That installed files are what their packages brought is only
-    checked when a capture is written (`keep`).
+    No library is imported. Installed files are compared with their packages only when a capture is
+    written (`keep`).
     """
     is_declared = options.loss is None and not callable(options.optimizer)
     if (
@@ -225,7 +221,7 @@ def file_of(model: object, inputs: object, options: RunOptions, run: Run) -> Pat
 
 
 def read(file: Path) -> Kept | None:
-    """Return the capture in a file; None where there is none that is whole."""
+    """Return the capture in a file; None if the file is missing or damaged."""
     match cache.read(file):
         case (_, _, _, Capture()) as found:
             return cast("Kept", found)
@@ -234,7 +230,7 @@ def read(file: Path) -> Kept | None:
 
 
 def keep(file: Path, kept: Kept) -> None:
-    """Write a capture, where the installed packages are as they were published."""
+    """Write a capture, if the installed packages are as published."""
     if all(map(_is_unchanged, _PACKAGES)):
         cache.keep(file, kept)
 
@@ -253,10 +249,7 @@ def _is_plain(value: object) -> bool:
 
 
 def has_defaults() -> bool:
-    """Return whether no formula is a user's, and no setting of torch changes which operators run.
-
-    Before its import torch is at its defaults.
-    """
+    """Return True without formulas of a user and without changed settings of torch."""
     registry = sys.modules.get("roofline.workload.formulas.registry")
     formulas = registry.known().values() if registry else ()
     if any(not each.function.__module__.startswith("roofline.") for each in formulas):
@@ -286,7 +279,7 @@ def has_defaults() -> bool:
 
 @functools.cache
 def _processor() -> tuple[str, ...]:
-    """Return what torch chooses kernels by, and this Python."""
+    """Return the CPU features by which torch selects kernels, and the version of Python."""
     flags = ""
     with contextlib.suppress(OSError):
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
@@ -296,7 +289,7 @@ def _processor() -> tuple[str, ...]:
 
 @functools.cache
 def _installed() -> tuple[object, ...] | None:
-    """Return what identifies the installed libraries; None where one is editable or shadowed."""
+    """Return identifiers of the installed libraries; None if one is editable or shadowed."""
     found: list[object] = []
     for name in _PACKAGES:
         spec = find_spec(name)
@@ -319,7 +312,7 @@ def _installed() -> tuple[object, ...] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Record:
-    """The Python files that a package brought, with their digests, and its list as written."""
+    """Python files of a package with their digests, and its RECORD as text."""
 
     sources: dict[str, str]
     text: str
@@ -327,7 +320,7 @@ class _Record:
 
 @functools.cache
 def _record(name: str) -> _Record | None:
-    """Return what a package brought; None where it has no list, or is editable."""
+    """Return the record of a package; None if it has none, or is editable."""
     try:
         found = importlib.metadata.distribution(name)
     except importlib.metadata.PackageNotFoundError:
@@ -345,7 +338,7 @@ _LISTED = re.compile(r"^\"?([^,\n\"]+\.py)\"?,([^,\n]*),", re.MULTILINE)
 
 
 def _is_unchanged(name: str) -> bool:
-    """Return whether the Python files of a package are those that its list has digests of."""
+    """Return True if the Python files of a package have the digests of its RECORD."""
     record = _record(name)
     if record is None:
         return find_spec(name) is None

@@ -14,11 +14,11 @@ from roofline.core.text import counted
 from roofline.core.units import parse_bytes, parse_bytes_per_s, parse_duration
 from roofline.errors import InputError, argument, did_you_mean
 from roofline.pipeline.analyses import (
-    known_machines,
-    placed_on,
+    place_on,
+    resolve_machines,
 )
 from roofline.pipeline.distributed_capture import TrainingTask, shared_compute_slowdown
-from roofline.pipeline.runs import CapturedPass, Workload, workload_of
+from roofline.pipeline.runs import CapturedPass, Workload, build_workload
 from roofline.run import Run, RunKeywords, RunOptions, StepKeywords, takes
 from roofline.scaling.memory import peak_while_accumulating
 from roofline.scaling.ranks import Step, scaling_of, times_of
@@ -235,19 +235,19 @@ def scale(
                 f"{argument(name)} has no effect with {argument('measured')}, which repeats the"
                 " plain step; leave one of them out"
             )
-    (known,) = known_machines([options.hardware], options.threads)
+    (known,) = resolve_machines([options.hardware], options.threads)
     if given is None and settings.ranks > 1:
         # Before the model is built or a machine measured.
-        if known.found is None:
+        if known.loaded is None:
             raise InputError(
                 "no hardware profile of this machine, so its links are unknown; run `roofline"
                 f" measure` and `roofline measure --links`, or add {example_link()}"
             )
-        rank_link(known.found[0], at_best=True)
-    asked = workload_of(model, inputs, options, on=known.device)
+        rank_link(known.loaded[0], at_best=True)
+    asked = build_workload(model, inputs, options, on=known.device)
     passed, paths = _captured(asked, checkpoint)
     captured = passed.capture
-    analysis = placed_on(passed, known, options, progress)
+    analysis = place_on(passed, known, options, progress)
     if measured:
         from roofline.pipeline.profiles import profile
 

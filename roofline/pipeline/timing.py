@@ -1,4 +1,4 @@
-"""Measuring models on this machine, in place: what profile, calibrate and validate share."""
+"""In-place measurement of models on this machine, for profile, calibrate and validate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from roofline.core.units import format_bytes
 from roofline.errors import HardwareError, ModelError, argument
 from roofline.latency.allocator import allocator_here
 from roofline.latency.measuring.rounds import Effort, Gauges
-from roofline.latency.samples import RunMeasurement, Timed
+from roofline.latency.samples import PassTimes, RunMeasurement
 from roofline.machine.core_state import CoreState
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.measuring.core_state_reader import core_state_reader
@@ -27,7 +27,7 @@ from roofline.machine.system.activity import (
 from roofline.machine.system.exclusive import exclusive_measurement
 from roofline.machine.system.host_state import host_conditions, read_host_state
 from roofline.machine.system.topology import Topology
-from roofline.pipeline.machines import host_hardware
+from roofline.pipeline.machines import host_profile
 from roofline.pipeline.runs import CapturedPass, Workload
 from roofline.placement import Placement, Roof, place
 from roofline.run import Run
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """This machine, ready to be measured on: its profile, its CPUs, and what limits it."""
+    """This machine reserved for measurements: profile, CPUs, conditions and notes."""
 
     profile: HardwareProfile
     topology: Topology
@@ -49,16 +49,16 @@ class Bench:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredPass:
-    """What a model asked for, where its operators stand under the roof, and how long they took."""
+    """Measured pass: capture, placement under the roofline, and times."""
 
     passed: CapturedPass
     roof: Roof
     placements: tuple[Placement, ...]
-    timed: Timed
+    timed: PassTimes
 
     @property
     def roof_at_clock(self) -> Roof:
-        """The roof at the clock of the measured passes, under which no minimum time is beaten."""
+        """Roof at the clock of the measured passes, for minimum times that none undercuts."""
         clock_hz = self.timed.run.clock_hz
         if not clock_hz:
             return self.roof
@@ -66,8 +66,8 @@ class MeasuredPass:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredAgain:
-    """Whole passes, in seconds, and how fast the cores ran meanwhile."""
+class Remeasurement:
+    """Times of whole passes in seconds, and the core clock state."""
 
     sample: Sample
     core_state: CoreState
@@ -81,8 +81,8 @@ def bench(
     of_device: HardwareProfile | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Bench]:
-    """This machine for as long as it is measured on; no other measurement runs meanwhile."""
-    profile, notes = (of_device, ()) if of_device else host_hardware(progress)
+    """Reserve this machine: no other measurement runs meanwhile."""
+    profile, notes = (of_device, ()) if of_device else host_profile(progress)
     with exclusive_measurement(say):
         host_state = read_host_state()
         topology = host_state.topology
@@ -90,38 +90,34 @@ def bench(
         yield Bench(
             profile=profile,
             topology=topology,
-            conditions=(
-                *busy,
-                *host_conditions(host_state),
-                *memory_pressure(),
-            ),
+            conditions=(*busy, *host_conditions(host_state), *memory_pressure()),
             notes=notes,
         )
 
 
 @contextmanager
 def gauged(on: Bench, threads: int, gauges: Gauges | None = None) -> Iterator[Gauges]:
-    """So many pinned threads, and gauges that have the core state."""
-    from roofline.latency.measuring.rounds import team
+    """Pin a number of threads; yield gauges that read the clock state of their cores."""
+    from roofline.latency.measuring.rounds import torch_threads
 
     cores = on.topology.cores
-    with team(threads, cores), core_state_reader(cores[:threads]) as core_state:
+    with torch_threads(threads, cores), core_state_reader(cores[:threads]) as core_state:
         yield replace(gauges or Gauges(), core_state=core_state)
 
 
-def real_model(workload: Workload) -> torch.nn.Module:
-    """The model of a workload with real tensors in it."""
+def materialize_model(workload: Workload) -> torch.nn.Module:
+    """Return the model of a workload with real tensors."""
     import psutil
 
     from roofline.workload.capture.passes import materialize
 
     module = workload.source.module
     byte = sum(each.nbytes for each in (*module.parameters(), *module.buffers()))
-    # They are there twice: a pass runs on copies.
-    if 2 * byte > psutil.virtual_memory().available:
+    # A pass runs on copies.
+    if 2 * byte > (free_bytes := psutil.virtual_memory().available):
         raise ModelError(
-            f"{workload.name} has {format_bytes(byte)} of weights, and a pass takes them"
-            " twice: that is more than the free memory"
+            f"{workload.name}: a pass needs {format_bytes(2 * byte)} for weights and their copies,"
+            f" {format_bytes(free_bytes)} of memory are free"
         )
     model = materialize(workload.source.module, workload.source.rebuild)
     if model is None:
@@ -140,13 +136,12 @@ def measure(
     gauges: Gauges | None = None,
     progress: Progress | None = None,
 ) -> MeasuredPass:
-    """Runs a model in place, and places what it called under this machine's roof."""
+    """Measure a model in place, and place its operators under this machine's roof."""
     from roofline.latency.measuring.in_place import measure_in_place
 
     if not 1 <= threads <= on.profile.threads:
         raise HardwareError(
-            f"{argument('threads', threads)} does not fit this host: choose 1 to"
-            f" {on.profile.threads}"
+            f"{argument('threads', threads)}: must be from 1 to {on.profile.threads} on this host"
         )
     cpus = on.topology.allowed_cpus or on.topology.cores
     gauges, device = gauges or Gauges(), workload.run.device
@@ -181,7 +176,7 @@ def measure(
         notes=(*workload.notes, *capture.notes),
     )
     conditions = [*on.conditions, *(each for each in noticed if not each.startswith("load:"))]
-    timed = Timed(
+    timed = PassTimes(
         run=RunMeasurement(
             end_to_end=found.end_to_end,
             operators_s=sum(each.median_s for each in found.operators),
@@ -208,15 +203,10 @@ def measure(
     )
 
 
-def measure_again(
-    on: Bench,
-    workload: Workload,
-    model: torch.nn.Module,
-    *,
-    threads: int,
-    effort: Effort,
-) -> MeasuredAgain:
-    """Whole passes, once more."""
+def remeasure(
+    on: Bench, workload: Workload, model: torch.nn.Module, *, threads: int, effort: Effort
+) -> Remeasurement:
+    """Measure whole passes again."""
     from roofline.latency.measuring.in_place import measure_whole
 
     with gauged(on, threads) as gauges:
@@ -228,11 +218,11 @@ def measure_again(
             effort=effort,
             gauges=gauges,
         )
-    return MeasuredAgain(sample=Sample(times_s=rounds.times_s(0)), core_state=rounds.core_state)
+    return Remeasurement(sample=Sample(times_s=rounds.times_s(0)), core_state=rounds.core_state)
 
 
-def type_of(model: torch.nn.Module, run: Run) -> str:
-    """The data type that a model mostly has when it is run so."""
+def main_dtype(model: torch.nn.Module, run: Run) -> str:
+    """Return the data type of most bytes of a model's parameters and buffers in a run."""
     if run.dtype:
         return run.dtype
     from roofline.workload.torch_dtypes import dtype_of

@@ -1,4 +1,4 @@
-"""track: what code costs while it runs, whatever it does."""
+"""track: cost of any torch code while it runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from roofline.design.gate.cost import Cost, Machine, counts_of
 from roofline.errors import InputError
 from roofline.pipeline.checking import today, versions
-from roofline.pipeline.machines import Hardware, hardware_for, threads_on
+from roofline.pipeline.machines import Hardware, resolve_hardware, threads_on
 from roofline.placement import Roof, place
 from roofline.workload.residency import trace_residency
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Tracked:
-    """What ran in a ``with roofline.track()`` block; complete once the block is left."""
+    """Cost of a ``with roofline.track()`` block, available once the block has ended."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -32,48 +32,48 @@ class Tracked:
 
     @property
     def cost(self) -> Cost:
-        """What it cost.
+        """Cost of the block.
 
         Raises:
-            InputError: the block was not left, or left by an error.
+            InputError: the block has not ended, or ended with an error.
         """
         if self._cost is None:
-            raise InputError("what is tracked is known once the `with roofline.track()` block ends")
+            raise InputError("cost: known only after the `with roofline.track()` block has ended")
         return self._cost
 
     @property
     def flop(self) -> int | None:
-        """Floating-point operations; None where an operator has no formula."""
+        """FLOP; None if an operator has no formula."""
         return self.cost.flop
 
     @property
     def macs(self) -> int | None:
-        """Multiply-adds of products and convolutions; None where an operator has no formula."""
+        """MACs of matrix products and convolutions; None if an operator has no formula."""
         return self.cost.macs
 
     @property
     def traffic_bytes(self) -> int:
-        """The bytes that operators read and wrote."""
+        """Bytes that operators read and wrote."""
         return self.cost.traffic_bytes
 
     @property
     def parameters(self) -> int:
-        """Elements of the model's parameters, or of those that were touched."""
+        """Number of parameters of the model, or of those used."""
         return self.cost.parameters
 
     @property
     def peak_memory_bytes(self) -> int:
-        """The most bytes that were alive at once, of what operators touched."""
+        """Peak memory of tensors that operators used, in bytes."""
         return self.cost.peak_memory_bytes
 
     @property
     def launches(self) -> int:
-        """Calls of operators that are not free."""
+        """Number of calls of operators that are not free."""
         return self.cost.launches
 
     @property
     def eager_min_time_s(self) -> float | None:
-        """The least seconds that it can take on the machine; None: none was asked for."""
+        """Minimum time (eager) on the machine in seconds; None without a machine."""
         return self.cost.eager_min_time_s
 
 
@@ -85,19 +85,17 @@ def track(
     hardware: Hardware | None = None,
     threads: int | None = None,
 ) -> Iterator[Tracked]:
-    """Counts what runs in a ``with`` block: a pass, a step of training, or any other torch code.
+    """Count FLOP, bytes and memory of the torch code in a ``with`` block.
 
-    The code runs as ever, on its own tensors; results are what they would be. Operators of this
-    thread are counted, and what torch.compile made runs as eager torch for as long. There is one
-    such block at a time: in another thread, it waits for the end of this one. They may lie in each
-    other.
+    The code runs unchanged, on its own tensors. Operators of this thread are counted; code from
+    torch.compile runs eagerly meanwhile. Blocks can be nested; a block in another thread waits for
+    the end of this one.
 
     Args:
-        model: its modules and all of its parameters are told apart; None: parameters are those that
-            are touched.
-        name: what results call it; None: the class of the model, else ``"tracked"``.
-        hardware: as for `analyze`, for a bound in seconds; None: counts alone.
-        threads: how many of its threads the bound is for; None: all.
+        model: module whose parameters are counted; None: parameters are those used.
+        name: name in results; None: the class of the model, else ``"tracked"``.
+        hardware: as for `analyze`, for a minimum time; None: counts only.
+        threads: compute threads of the minimum time; None: all.
 
     Raises:
         InputError: threads without hardware, or no module.
@@ -111,15 +109,15 @@ def track(
 
     if model is not None and not isinstance(model, torch.nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(
-            f"track: expected a module, or nothing, got {type(model).__name__}; what results are"
-            " called is name="
+            f"track: expected a module or None, got {type(model).__name__}; the name in results is"
+            " name="
         )
     if threads is not None and hardware is None:
         raise InputError(f"threads={threads} has no effect without hardware; name a machine")
-    # Before what may take hours.
+    # Errors come before code that may take hours.
     roof = None
     if hardware is not None:
-        profile, _ = hardware_for(hardware)
+        profile, _ = resolve_hardware(hardware)
         roof = Roof(profile, threads_on(profile, threads, alone=True))
     tracking = Tracking(model)
     name = name or (type(model).__name__ if model is not None else "tracked")
@@ -148,10 +146,7 @@ def _cost(name: str, tracking: Tracking, roof: Roof | None) -> Cost:
     bounds = [each.eager_min_time_s for each in place(records, reuse, roof, cache="steady")]
     known = [each for each in bounds if each is not None]
     eager_min_time_s = sum(known) if len(known) == len(bounds) else None
-    # What other code reads of its results afterwards, and so what a compiler may leave out, is not
-    # seen from inside a block.
+    # Which results other code reads, so what a compiler may leave out, is unknown: eager time only.
     return replace(
-        cost,
-        machine=Machine.of(roof.profile, roof.threads),
-        eager_min_time_s=eager_min_time_s,
+        cost, machine=Machine.of(roof.profile, roof.threads), eager_min_time_s=eager_min_time_s
     )

@@ -22,10 +22,10 @@ from roofline.design.advice.whole_model import Outcome
 from roofline.design.comparison.ratios import RoundTime
 from roofline.errors import MeasurementError, RooflineError
 from roofline.latency.measuring.rounds import Effort, Gauges, run_rounds
-from roofline.pipeline.fresh_processes import Runs, fresh_processes
+from roofline.pipeline.fresh_processes import RunFunction, fresh_processes
 from roofline.pipeline.measured_comparisons import Candidate
 from roofline.pipeline.predictions import last_level_bytes
-from roofline.pipeline.timing import Bench, bench, gauged, measure_again, real_model
+from roofline.pipeline.timing import Bench, bench, gauged, materialize_model, remeasure
 from roofline.run import RunOptions
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.tensors import TensorSpec
@@ -33,7 +33,7 @@ from roofline.workload.tensors import TensorSpec
 if TYPE_CHECKING:
     import torch
 
-    from roofline.latency.measuring.calls import Call, TensorNeed
+    from roofline.latency.measuring.calls import Call, TensorArgument
 
 
 _MOST_PAIRS = 40
@@ -91,17 +91,17 @@ def _timed(
     last_level_bytes: int,
     effort: Effort,
 ) -> SwapTimes:
-    from roofline.latency.measuring.calls import Turns, plan_for
-    from roofline.latency.measuring.isolated import cycle_of
+    from roofline.latency.measuring.calls import RotatedCall, plan_copies
+    from roofline.latency.measuring.isolated import cycle_size
 
-    turns: list[Turns] = []
+    turns: list[RotatedCall] = []
     for call in (*before, *after):
-        plan = plan_for(
+        plan = plan_copies(
             call.storages,
-            cycle_bytes=cycle_of(last_level_bytes),
-            turns=effort.warm_ups + effort.most,
+            cycle_bytes=cycle_size(last_level_bytes),
+            turns=effort.warm_ups + effort.max_rounds,
         )
-        turns.append(Turns(call, plan, sweep=None, clock=gauges.wall))
+        turns.append(RotatedCall(call, plan, sweep=None, clock=gauges.wall))
     rounds = run_rounds(
         [subject for each in turns for subject in (each.prepare, each.call)], gauges, effort
     )
@@ -139,7 +139,7 @@ def call_of(operator: Operator) -> Call:
     return Call(op=record.op, overload=overload, args=tuple(args), kwargs=tuple(kwargs))
 
 
-def _argument(record: OperatorRecord, argument: Any, tensors: list[TensorNeed]) -> Any:
+def _argument(record: OperatorRecord, argument: Any, tensors: list[TensorArgument]) -> Any:
     """One argument: the next of the record's tensors, or what the record says of it."""
     kind = str(argument.type)
     if kind == "Tensor" or (kind == "Optional[Tensor]" and tensors):
@@ -156,12 +156,12 @@ def _argument(record: OperatorRecord, argument: Any, tensors: list[TensorNeed]) 
     return tuple(value) if isinstance(value, list) else value
 
 
-def _need(spec: TensorSpec, number: int) -> TensorNeed:
+def _need(spec: TensorSpec, number: int) -> TensorArgument:
     """The tensor of a record's operand, in a storage of its own."""
-    from roofline.latency.measuring.calls import TensorNeed
+    from roofline.latency.measuring.calls import TensorArgument
     from roofline.workload.torch_dtypes import torch_dtype
 
-    return TensorNeed(
+    return TensorArgument(
         shape=spec.shape,
         stride=strides_of(spec),
         dtype=torch_dtype(spec.dtype.name),
@@ -196,10 +196,10 @@ class FoldedCandidate(Candidate):
 def time_round(here: Bench, whole: FoldedCandidate, effort: Effort) -> RoundTime:
     """Whole passes of a model; runs in a process of its own."""
     asked = whole.workload()
-    model = real_model(asked)
+    model = materialize_model(asked)
     if whole.folds:
         model = fold_batch_norms(model, whole.folds)
-    found = measure_again(here, asked, model, threads=whole.threads, effort=effort)
+    found = remeasure(here, asked, model, threads=whole.threads, effort=effort)
     return RoundTime(times_s=found.sample.times_s, clock_hz=found.core_state.clock_hz)
 
 
@@ -226,10 +226,10 @@ def _put(model: torch.nn.Module, path: str, module: torch.nn.Module) -> None:
     setattr(model.get_submodule(parent), name, module)
 
 
-_PASSES = Effort(warm_ups=2, least=3, most=15, budget_s=0.5)
-_QUICK_PASSES = Effort(warm_ups=1, least=3, most=5, budget_s=0.1)
-_CALLS = Effort(warm_ups=2, least=7, most=30, budget_s=0.2)
-_QUICK_CALLS = Effort(warm_ups=1, least=5, most=7, budget_s=0.05)
+_PASSES = Effort(warm_ups=2, min_rounds=3, max_rounds=15, budget_s=0.5)
+_QUICK_PASSES = Effort(warm_ups=1, min_rounds=3, max_rounds=5, budget_s=0.1)
+_CALLS = Effort(warm_ups=2, min_rounds=7, max_rounds=30, budget_s=0.2)
+_QUICK_CALLS = Effort(warm_ups=1, min_rounds=5, max_rounds=7, budget_s=0.05)
 _ROUNDS, _QUICK_ROUNDS = 5, 3
 
 
@@ -305,7 +305,7 @@ def try_findings(
 class Trial:
     """Tries changes of one model."""
 
-    process: Runs
+    process: RunFunction
     here: Bench
     as_it_is: FoldedCandidate
     analysis: Analysis

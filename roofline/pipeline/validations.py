@@ -1,4 +1,4 @@
-"""validate: models are predicted without what was measured of their kin, and then measured."""
+"""validate: compare predictions from other families with measurements of models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from roofline.errors import RooflineError
 from roofline.latency.accuracy import BOUND_MARGIN, ModelValidation, RatioValidation, Skipped
 from roofline.latency.allocator import allocator_here
 from roofline.latency.calibration import Calibration
-from roofline.latency.calibration_set import DESIGN, Subject, family_of, grid
+from roofline.latency.calibration_set import DESIGN, CalibrationCase, family_of, grid
 from roofline.latency.measuring.rounds import Effort
 from roofline.latency.predictor import Predictor
 from roofline.latency.store import Store
@@ -26,21 +26,26 @@ from roofline.latency.validation import Validation
 from roofline.machine.core_state import CoreState
 from roofline.machine.system.host import package_version
 from roofline.minimum import minimum_times
-from roofline.pipeline.calibrations import DESIGN_EFFORT, problem_of, subject_workload
+from roofline.pipeline.calibrations import DESIGN_EFFORT, case_workload, failure_reason
 from roofline.pipeline.fresh_processes import fresh_processes
-from roofline.pipeline.machines import calibration_of, host_environment, host_latency_file, lanes_of
+from roofline.pipeline.machines import (
+    calibration_of,
+    host_environment,
+    host_latency_file,
+    vector_lanes,
+)
 from roofline.pipeline.measured_comparisons import Candidate
-from roofline.pipeline.predictions import OneByOne
-from roofline.pipeline.runs import Workload, workload_of
+from roofline.pipeline.predictions import IsolatedOperators
+from roofline.pipeline.runs import Workload, build_workload
 from roofline.pipeline.timing import (
     Bench,
-    MeasuredAgain,
     MeasuredPass,
+    Remeasurement,
     bench,
+    main_dtype,
+    materialize_model,
     measure,
-    measure_again,
-    real_model,
-    type_of,
+    remeasure,
 )
 from roofline.placement import Roof, place
 from roofline.run import RunOptions, ValidateKeywords, takes
@@ -54,10 +59,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def predictors_without(
+def leave_one_out_predictors(
     calibration: Calibration, lanes: int
 ) -> Callable[[str, CoreState], Predictor]:
-    """Return the predictor of a family at a core state, learned from all other families."""
+    """Return a function of family and clock state to the predictor from all other families."""
 
     @functools.cache
     def known(family: str) -> Calibration:
@@ -69,25 +74,28 @@ def predictors_without(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """A run that was measured, and its whole once more (None: it failed the second time)."""
+class RepeatedMeasurement:
+    """A measured run, and a second measurement of whole passes (None: it failed)."""
 
     dtype: str
     found: MeasuredPass
-    again: MeasuredAgain | None = None
+    remeasurement: Remeasurement | None = None
 
 
-def judged_pass(
-    measured: Measured, predictor: Predictor, *, operators_measured_s: float | None = None
+def validate_pass(
+    measured: RepeatedMeasurement,
+    predictor: Predictor,
+    *,
+    operators_measured_s: float | None = None,
 ) -> ModelValidation:
-    """A measured pass beside its prediction, and that from operators timed on their own."""
-    found, again = measured.found, measured.again
+    """Return a measured pass with its prediction, and that from operators timed alone."""
+    found, remeasurement = measured.found, measured.remeasurement
     placements, samples = found.placements, found.timed.operators
     predicted = predictor.predict(placements, found.roof.threads)
     at_work = [
         index for index, each in enumerate(placements) if each.record.state is not State.FREE
     ]
-    # Predictions are learned under the ceilings as measured; minimum times hold at this clock.
+    # Predictions use the ceilings as measured, minimum times those at this clock.
     passed, roof = found.passed, found.roof_at_clock
     records = passed.capture.records
     limits = place(records, passed.reuse, roof, cache="steady")
@@ -118,7 +126,7 @@ def judged_pass(
         predicted_high_s=run.high_s if run else None,
         operators_measured_s=operators_measured_s,
         measured_s=found.timed.run.measured_s,
-        remeasured_s=again.sample.median_s if again else None,
+        remeasured_s=remeasurement.sample.median_s if remeasurement else None,
         **minimum_times_of(MinTimes.of(eager_min_time_s, minimum)),
         operators=bounded,
         below_bound=below,
@@ -131,9 +139,9 @@ def judged_pass(
         predicted_settled_s=run.settled_s if run else None,
         predicted_page_faults=run.page_faults if run else None,
         page_faults=found.timed.run.page_faults,
-        remeasured_clock_hz=again.core_state.clock_hz if again else None,
+        remeasured_clock_hz=remeasurement.core_state.clock_hz if remeasurement else None,
         measured_times_s=found.timed.run.end_to_end.times_s,
-        remeasured_times_s=again.sample.times_s if again else (),
+        remeasured_times_s=remeasurement.sample.times_s if remeasurement else (),
         discarded=found.timed.run.discarded,
         are_disturbed=found.timed.run.are_disturbed,
     )
@@ -146,8 +154,8 @@ DEFAULT_MODELS = (
 )
 """One or two of each family of torchvision."""
 
-_EFFORT = Effort(warm_ups=2, least=5, most=15, budget_s=1.0)
-_QUICK = Effort(warm_ups=1, least=3, most=7, budget_s=0.3)
+_EFFORT = Effort(warm_ups=2, min_rounds=5, max_rounds=15, budget_s=1.0)
+_QUICK = Effort(warm_ups=1, min_rounds=3, max_rounds=7, budget_s=0.3)
 
 
 @takes(ValidateKeywords)
@@ -162,21 +170,20 @@ def validate(
     say: Say | None = None,
     **run: Unpack[ValidateKeywords],
 ) -> Validation:
-    """Predicts models without what was learned from their families, then measures them, twice.
+    """Predict models from calibration data of other families, then measure them twice.
 
-    Nothing that is measured here is learned from. A model that raises or runs out of memory is
-    skipped, and the rest is done all the same. Models run once for each batch, number of threads,
-    data type and layout.
+    Measurements are not added to the calibration data. A model that raises or runs out of memory is
+    skipped. Models run once for each batch, number of threads, data type and layout.
 
     Args:
-        models: a name, names, or names with the inputs that `analyze` takes; None: one or two of
-            each family of torchvision.
-        operators_measured: judges also the sum of operators that were timed on their own.
-        designs: judges also how many times faster separable convolutions are than standard ones.
+        models: a name, names, or names with inputs as for `analyze`; None: one or two of each
+            family of torchvision.
+        operators_measured: also validate the sum of operators timed alone.
+        designs: also validate speedups of depthwise-separable over standard convolutions.
         quick: fewer passes.
-        force: measures although others compute.
-        progress: told how far it is.
-        say: told, in words, what is waited for, and what was skipped.
+        force: measure although other processes run.
+        progress: called with the progress.
+        say: called with notes on waiting, and with skipped models.
 
     Raises:
         MeasurementError: the machine is busy.
@@ -195,75 +202,83 @@ def validate(
     ratios: list[RatioValidation] = []
     with bench(force=force, say=tell) as here, fresh_processes() as process:
         with Store(host_latency_file(), host_environment()) as store:
-            calibration, notes = calibration_of(store.runs(), here.profile), store.unused()
+            calibration, notes = calibration_of(store.runs(), here.profile), store.unused_samples()
         runs = [replace(each, threads=each.threads or here.profile.threads) for each in runs]
-        teams = tuple(dict.fromkeys(here.profile.check_threads(each.threads or 0) for each in runs))
+        thread_counts = tuple(
+            dict.fromkeys(here.profile.check_threads(each.threads or 0) for each in runs)
+        )
         by_type = [list(some) for _, some in itertools.groupby(runs, lambda each: each.dtype_name)]
-        predictor_without = predictors_without(calibration, lanes_of(here.profile))
+        predictor_without = leave_one_out_predictors(calibration, vector_lanes(here.profile))
         total = len(names) * len(by_type) + (len(grid()) if designs else 0)
         done = 0
 
-        def measured(name: str, cases: list[Case]) -> list[Measured | Skipped]:
+        def measure_cases(
+            name: str, cases: list[ValidationCase]
+        ) -> list[RepeatedMeasurement | Skipped]:
             nonlocal done
             if progress is not None:
                 progress(done / max(1, total), name)
             try:
-                return process(measured_twice, here, cases)
+                return process(measure_twice, here, cases)
             except (RooflineError, MemoryError) as error:
-                # All of it ended with its process.
+                # The process ended.
                 return [case.skipped(error) for case in cases]
 
         for each, of_type in itertools.product(names, by_type):
             name, inputs = each if isinstance(each, tuple) else (each, None)
             cases = [
-                Case(name=name, model=name, inputs=inputs, options=each, effort=effort)
+                ValidationCase(name=name, model=name, inputs=inputs, options=each, effort=effort)
                 for each in of_type
             ]
-            for case, outcome in zip(cases, measured(name, cases), strict=True):
+            for case, outcome in zip(cases, measure_cases(name, cases), strict=True):
                 if isinstance(outcome, Skipped):
                     tell(f"{outcome.model} is skipped: {outcome.problem}")
                     skipped.append(outcome)
                     continue
                 family = family_of(outcome.found.passed.name)
                 predictor = predictor_without(family, outcome.found.timed.run.core_state)
-                said = None
+                alone = None
                 if operators_measured:
-                    # It was measured, and that is judged all the same.
+                    # The measurement itself is kept.
                     with contextlib.suppress(RooflineError, MemoryError):
-                        alone = process(measured_alone, here, case, outcome.found.roof)
-                        said = alone.predicted(predictor).run
+                        isolated = process(
+                            measure_isolated_operators, here, case, outcome.found.roof
+                        )
+                        alone = isolated.predicted(predictor).run
                 found.append(
-                    judged_pass(
+                    validate_pass(
                         outcome,
                         predictor,
-                        operators_measured_s=said.predicted_s if said else None,
+                        operators_measured_s=alone.predicted_s if alone else None,
                     )
                 )
             done += 1
         for pair in grid() if designs else ():
-            for team, of_type in itertools.product(teams, by_type):
-                asked = RunOptions(dtype=of_type[0].dtype, threads=team, batch=1)
+            for threads, of_type in itertools.product(thread_counts, by_type):
+                options = RunOptions(dtype=of_type[0].dtype, threads=threads, batch=1)
                 cases = [
-                    Case(
-                        name=each.name, model=each, inputs=None, options=asked, effort=DESIGN_EFFORT
+                    ValidationCase(
+                        name=each.name,
+                        model=each,
+                        inputs=None,
+                        options=options,
+                        effort=DESIGN_EFFORT,
                     )
                     for each in pair
                 ]
-                outcomes = measured(pair[0].name, cases)
+                outcomes = measure_cases(pair[0].name, cases)
                 failed = [each for each in outcomes if isinstance(each, Skipped)]
                 if failed:
                     tell(f"{pair[0].name} is skipped: {failed[0].problem}")
                     skipped.append(replace(failed[0], model=pair[0].name))
                     continue
                 size = pair[0].shape
-                dtype = asked.dtype_name or "float32"
+                dtype = options.dtype_name or "float32"
                 name = f"{DESIGN} {size[1]} channels, {size[2]} px, {dtype}"
-                both = [each for each in outcomes if isinstance(each, Measured)]
-                ratios.append(_ratio(f"{name}, {counted(team, 'thread')}", calibration, *both))
+                both = [each for each in outcomes if isinstance(each, RepeatedMeasurement)]
+                ratios.append(_ratio(f"{name}, {counted(threads, 'thread')}", calibration, *both))
             done += 1
-    uncalibrated = (
-        "this machine is not calibrated, so nothing is predicted; run `roofline calibrate`"
-    )
+    uncalibrated = "no predictions: this machine has no calibration; run `roofline calibrate`"
     return Validation(
         models=tuple(found),
         skipped=tuple(skipped),
@@ -282,38 +297,40 @@ def validate(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case(Candidate):
-    """A model, or a design of the calibration set, that is to be measured with some effort."""
+class ValidationCase(Candidate):
+    """A model, or a design of the calibration set, to measure with an effort."""
 
     effort: Effort
 
     def workload(self) -> Workload:
-        """The model or design, and its inputs."""
-        if isinstance(self.model, Subject):
-            return subject_workload(self.model, self.options)
-        return workload_of(self.model, self.inputs, self.options)
+        """Return the model or design with its inputs."""
+        if isinstance(self.model, CalibrationCase):
+            return case_workload(self.model, self.options)
+        return build_workload(self.model, self.inputs, self.options)
 
     def skipped(self, error: BaseException, dtype: str = "") -> Skipped:
-        """Why it could not be judged."""
+        """Return the reason for which it was skipped."""
         return Skipped(
             model=self.name,
             batch=self.options.batch,
             dtype=dtype or self.options.dtype_name or "float32",
             threads=self.threads,
-            problem=problem_of(error),
+            problem=failure_reason(error),
         )
 
 
-def measured_twice(here: Bench, cases: Sequence[Case]) -> list[Measured | Skipped]:
-    """What each case took, and why it could not be measured; those of one name share a model.
+def measure_twice(
+    here: Bench, cases: Sequence[ValidationCase]
+) -> list[RepeatedMeasurement | Skipped]:
+    """Measure each case, or return the reason it failed; cases of one name share a model.
 
-    The second measurements are apart in time from the first: what moved in between is noise.
+    Second measurements come after all first ones, so their difference is the noise floor.
     """
-    outcomes: list[Measured | Skipped] = []
+    outcomes: list[RepeatedMeasurement | Skipped] = []
     workloads: dict[int, Workload] = {}
     models: dict[str, torch.nn.Module] = {}
 
-    def passes(of: Callable[..., T], position: int, case: Case) -> T:
+    def passes(of: Callable[..., T], position: int, case: ValidationCase) -> T:
         how = {"threads": case.threads, "effort": case.effort}
         return of(here, workloads[position], models[case.name], **how)
 
@@ -321,55 +338,62 @@ def measured_twice(here: Bench, cases: Sequence[Case]) -> list[Measured | Skippe
         try:
             workload = workloads[position] = case.workload()
             if case.name not in models:
-                models[case.name] = real_model(workload)
+                models[case.name] = materialize_model(workload)
             outcomes.append(
-                Measured(
-                    dtype=type_of(models[case.name], case.run),
+                RepeatedMeasurement(
+                    dtype=main_dtype(models[case.name], case.run),
                     found=passes(measure, position, case),
                 )
             )
         except (RooflineError, MemoryError) as error:
             model = models.get(case.name)
-            dtype = "" if model is None else type_of(model, case.run)
+            dtype = "" if model is None else main_dtype(model, case.run)
             outcomes.append(case.skipped(error, dtype))
     for position, (case, outcome) in enumerate(zip(cases, outcomes, strict=True)):
-        if isinstance(outcome, Measured):
-            # It ran once, and that is judged all the same.
+        if isinstance(outcome, RepeatedMeasurement):
+            # The first measurement is kept.
             with contextlib.suppress(RooflineError, MemoryError):
-                outcomes[position] = replace(outcome, again=passes(measure_again, position, case))
+                outcomes[position] = replace(
+                    outcome, remeasurement=passes(remeasure, position, case)
+                )
     return outcomes
 
 
-def measured_alone(here: Bench, case: Case, roof: Roof) -> OneByOne:
-    """The operators of a model, each unique one timed on its own."""
-    return OneByOne(case.workload(), roof=roof, topology=here.topology, say=silent)
+def measure_isolated_operators(here: Bench, case: ValidationCase, roof: Roof) -> IsolatedOperators:
+    """Return the operators of a model, each unique one timed alone."""
+    return IsolatedOperators(case.workload(), roof=roof, topology=here.topology, say=silent)
 
 
 def _ratio(
-    name: str, calibration: Calibration, standard: Measured, separable: Measured
+    name: str,
+    calibration: Calibration,
+    standard: RepeatedMeasurement,
+    separable: RepeatedMeasurement,
 ) -> RatioValidation:
-    """How many times faster the second of two designs is, as predicted and as measured."""
-    # Designs of other sizes are learned from, and that is said where ratios are reported.
-    learned = Predictor(calibration=calibration)
+    """Return the predicted and measured speedup of the second of two designs."""
+    # Designs of other sizes are in the calibration data.
+    predictor = Predictor(calibration=calibration)
     predicted_s: list[float | None] = []
-    again_s: list[float | None] = []
+    remeasured_s: list[float | None] = []
     for each in (standard, separable):
         found, core_state = each.found, each.found.timed.run.core_state
-        said = (
-            replace(learned, core_state=core_state)
+        run = (
+            replace(predictor, core_state=core_state)
             .predict(found.placements, found.roof.threads)
             .run
         )
-        predicted_s.append(said.predicted_s if said else None)
-        again = each.again
-        again_s.append(
-            again.sample.median_s / again.core_state.slowdown(core_state) if again else None
+        predicted_s.append(run.predicted_s if run else None)
+        remeasurement = each.remeasurement
+        remeasured_s.append(
+            remeasurement.sample.median_s / remeasurement.core_state.slowdown(core_state)
+            if remeasurement
+            else None
         )
     return RatioValidation(
         name=name,
         predicted=_quotient(*predicted_s),
         measured=standard.found.timed.run.measured_s / separable.found.timed.run.measured_s,
-        remeasured=_quotient(*again_s),
+        remeasured=_quotient(*remeasured_s),
     )
 
 

@@ -21,7 +21,7 @@ from roofline.core.text import counted, printable
 from roofline.core.units import sum_known
 from roofline.design.advice.subject import NOTHING, Time, reuses_for
 from roofline.errors import InputError, did_you_mean
-from roofline.latency.prediction import Predicts
+from roofline.latency.prediction import OperatorPredictor
 from roofline.placement import Bound, Placement, Roof
 from roofline.quantization.changed_records import ChangedPass, Step
 from roofline.quantization.kept_weights import (
@@ -61,7 +61,7 @@ def what_ifs(
     analysis: Analysis,
     policy: Policy,
     widths: Sequence[int] = (),
-    predictor: Predicts | None = None,
+    predictor: OperatorPredictor | None = None,
 ) -> tuple[WhatIf, ...]:
     """The what-if of a policy, then one for each width of weights and activations, all else as it
     is asked; a width that is named twice is taken once.
@@ -72,7 +72,9 @@ def what_ifs(
     return tuple(what_if(analysis, each, predictor) for each in (policy, *others))
 
 
-def what_if(analysis: Analysis, policy: Policy, predictor: Predicts | None = None) -> WhatIf:
+def what_if(
+    analysis: Analysis, policy: Policy, predictor: OperatorPredictor | None = None
+) -> WhatIf:
     """A model in the bits of a policy, on the machine and threads of its analysis; without what was
     learned of that machine there are only bounds.
 
@@ -174,7 +176,7 @@ class _PlacedChange:
     """
 
     def __init__(
-        self, analysis: Analysis, changed: ChangedPass, predictor: Predicts | None
+        self, analysis: Analysis, changed: ChangedPass, predictor: OperatorPredictor | None
     ) -> None:
         self.analysis, self.changed = analysis, changed
         self.roof = Roof(analysis.hardware, analysis.threads)
@@ -247,7 +249,9 @@ class _PlacedChange:
             placements.append(self.roof.place(record, reuses, compute_as=of))
         return placements
 
-    def _times(self, farther: Sequence[_Farther], predictor: Predicts) -> list[Time | None]:
+    def _times(
+        self, farther: Sequence[_Farther], predictor: OperatorPredictor
+    ) -> list[Time | None]:
         """Predictions of what torch would run for each step; None where it has no kernel."""
         calls = torch_calls(self.changed)
         # What has no kernel stands for itself: others find the caches as it leaves them.
@@ -512,7 +516,7 @@ def _side(rows: Sequence[OperatorRow]) -> Side:
 
 
 def _notes(
-    placed: _PlacedChange, layers: Sequence[LayerWhatIf], predictor: Predicts | None
+    placed: _PlacedChange, layers: Sequence[LayerWhatIf], predictor: OperatorPredictor | None
 ) -> Iterable[str]:
     """What to know of the figures of a what-if, one line each."""
     analysis = placed.analysis

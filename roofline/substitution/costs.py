@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from roofline.core.units import format_s, sum_known
-from roofline.latency.features import facts_of
+from roofline.latency.features import features_of
 from roofline.latency.predictor import Predictor
-from roofline.latency.samples import Facts, IsolatedSample
+from roofline.latency.samples import IsolatedSample, OperatorFeatures
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Roof, ceiling_types
 from roofline.substitution.graphs.graph import Graph
@@ -319,11 +319,11 @@ class _CalibratedCosts(_SummedCosts):
             for (record, _, _), time_s in zip(at_work, times, strict=True)
         ]
 
-    def _times(self, wanted: Sequence[tuple[Facts, Call | None]]) -> list[float | None]:
+    def _times(self, wanted: Sequence[tuple[OperatorFeatures, Call | None]]) -> list[float | None]:
         raise NotImplementedError
 
-    def _evaluate(self, record: OperatorRecord, reuses: tuple[Reuse, ...]) -> Facts:
-        return facts_of(self._roof.place(record, reuses), self._roof.threads)
+    def _evaluate(self, record: OperatorRecord, reuses: tuple[Reuse, ...]) -> OperatorFeatures:
+        return features_of(self._roof.place(record, reuses), self._roof.threads)
 
     def _overhead_s(self, calls: int) -> float:
         if self._predictor is None:
@@ -343,9 +343,9 @@ class PredictedCosts(_CalibratedCosts):
     def __init__(self, count: CountGraph, roof: Roof, predictor: Predictor) -> None:
         super().__init__(count, roof, predictor)
         self._predict = predictor
-        self._known: dict[Facts, float | None] = {}
+        self._known: dict[OperatorFeatures, float | None] = {}
 
-    def _times(self, wanted: Sequence[tuple[Facts, Call | None]]) -> list[float | None]:
+    def _times(self, wanted: Sequence[tuple[OperatorFeatures, Call | None]]) -> list[float | None]:
         if new := [each for each in dict.fromkeys(f for f, _ in wanted) if each not in self._known]:
             found = self._predict.calibration.predict(new, self._predict.core_state)
             for each, answer in zip(new, found, strict=True):
@@ -379,10 +379,10 @@ class MeasuredCosts(_CalibratedCosts):
         """Return the time of one call; None: not timed, or not measurable."""
         return self._known.get(call) if call is not None else None
 
-    def _times(self, wanted: Sequence[tuple[Facts, Call | None]]) -> list[float | None]:
+    def _times(self, wanted: Sequence[tuple[OperatorFeatures, Call | None]]) -> list[float | None]:
         # Calls are timed in isolation, and include operand placement: persistent operands are
         # cold, others were just written.
-        new: dict[Call, Facts] = {}
+        new: dict[Call, OperatorFeatures] = {}
         for facts, call in wanted:
             if call is not None and call not in self._known:
                 new.setdefault(call, facts)
@@ -398,12 +398,14 @@ class MeasuredCosts(_CalibratedCosts):
                 self._known[call] = sample.sample.median_s * change
         return [self.time_s(call) for _, call in wanted]
 
-    def _state_factors(self, timed: Sequence[tuple[Call, Facts, IsolatedSample]]) -> list[float]:
+    def _state_factors(
+        self, timed: Sequence[tuple[Call, OperatorFeatures, IsolatedSample]]
+    ) -> list[float]:
         """Return the factors that scale times to the reference clock state."""
-        core_states = [sample.core_state for _, _, sample in timed]
+        core_states = [sample.pace for _, _, sample in timed]
         if self._predictor is not None:
             facts = [facts for _, facts, _ in timed]
-            return self._predictor.calibration.changes(
+            return self._predictor.calibration.time_ratios(
                 facts, core_states, self._predictor.core_state
             )
         if self._usual is None and core_states:

@@ -407,4 +407,4 @@ def test_a_narrow_terminal_keeps_what_counts(width: int, analysis: Analysis) -> 
 
 
 def test_a_machine_without_a_calibration_is_named() -> None:
-    assert no_calibration("v100").startswith("no calibration for 'v100': bounds only; ")
+    assert no_calibration("v100").startswith("no calibration data for 'v100': minimum times only;")

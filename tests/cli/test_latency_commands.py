@@ -124,7 +124,7 @@ def test_predict_leaves_to_the_pipeline_what_is_not_given(
     captured = capsys.readouterr()
     assert captured.out.startswith("small: predicted 2.0 µs (80 % interval 1.6–2.4 µs), ")
     assert "Top operators by predicted time" in captured.out
-    assert "bounds only" not in captured.err
+    assert "minimum times only" not in captured.err
 
 
 def test_every_option_of_predict_reaches_the_pipeline(predict: StandIn) -> None:

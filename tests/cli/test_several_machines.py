@@ -82,7 +82,7 @@ def test_threads_are_those_of_every_cpu(tmp_path: Path, capsys: pytest.CaptureFi
     pair = ["--hardware", str(narrow), "--hardware", "10980xe"]
     assert run(["analyze", "squeezenet1_1", *pair, "--threads", "4"]) == 0
     capsys.readouterr()
-    assert "--threads 5 is for every CPU, and 'narrow' has 4: leave it out" in error_of(
+    assert "--threads 5 applies to every CPU, but 'narrow' has 4; leave it out" in error_of(
         capsys, "analyze", "squeezenet1_1", *pair, "--threads", "5"
     )
     assert "has no effect without a CPU" in error_of(

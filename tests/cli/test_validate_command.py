@@ -136,8 +136,8 @@ def test_what_cannot_be_judged_fails(fake: StandIn, capsys: pytest.CaptureFixtur
     captured = capsys.readouterr()
     assert captured.out.startswith("Prediction MAPE 10.0 %")
     assert captured.err.endswith(
-        "roofline: error: --fail-if: ratio_error cannot be judged: no pair of designs was"
-        " predicted; --designs has them\n"
+        "roofline: error: --fail-if: ratio_error is unknown: no designs were"
+        " predicted; add --designs\n"
     )
 
 
@@ -205,7 +205,7 @@ def test_where_all_models_failed_it_failed(
     fake.answer = validation(skipped=(SKIPPED,))
     assert run(["validate"]) == 1
     captured = capsys.readouterr()
-    assert captured.out.startswith("Nothing was judged\n")
+    assert captured.out.startswith("No runs to validate\n")
     assert "ran out of memory" in captured.out
     assert captured.err.endswith("roofline: error: no model could be run; nothing was validated\n")
     fake.answer = validation(ratios=(RatioValidation(name="a", predicted=1, measured=1),))

@@ -41,11 +41,11 @@ LOST = replace(
 )
 
 
-def with_findings(*findings: Finding, analysis: Analysis | None = None) -> Analysis:
+def add_findings(*findings: Finding, analysis: Analysis | None = None) -> Analysis:
     """An analysis, `resnet` unless another is given, in which these were found."""
     return replace(analysis or resnet(), findings=findings)
 
 
 def advice(*findings: Finding, tried: tuple[str, ...] = ()) -> Advice:
     """Advice on `resnet`."""
-    return Advice(analysis=with_findings(*findings), tried=tried)
+    return Advice(analysis=add_findings(*findings), tried=tried)

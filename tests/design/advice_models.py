@@ -10,8 +10,8 @@ from roofline.analysis import Analysis, Finding
 from roofline.design.advice.rules import findings_of
 from roofline.latency.prediction import Predicted, Prediction, RunPrediction
 from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.analyses import assemble
-from roofline.pipeline.runs import captured_pass
+from roofline.pipeline.analyses import assemble_analysis
+from roofline.pipeline.runs import capture_pass
 from roofline.placement import Placement, Roof
 from roofline.run import RunOptions
 from roofline.workload.operators import OperatorRecord, State
@@ -75,9 +75,9 @@ def analysed(
 ) -> Analysis:
     """The analysis of a model on a machine with AVX-512 and two cores, as the pipeline makes it."""
     chosen = RunOptions(**options)
-    captured = captured_pass(model, shape, chosen, on="cpu")
+    captured = capture_pass(model, shape, chosen, on="cpu")
     machine = profile or full_profile()
-    return assemble(captured, Roof(machine, machine.threads), notes=(), predictor=clock)
+    return assemble_analysis(captured, Roof(machine, machine.threads), notes=(), predictor=clock)
 
 
 def found_in(

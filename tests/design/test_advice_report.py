@@ -16,7 +16,7 @@ from roofline.core.blocks import Grid, KeyValueBlock
 from roofline.design.advice.result import Advice, read_advice
 from roofline.errors import FileFormatError
 from tests.analysis.examples import resnet
-from tests.design.advice_findings import FOLD, LOST, MOST, TRIED, advice, with_findings
+from tests.design.advice_findings import FOLD, LOST, MOST, TRIED, add_findings, advice
 
 
 def test_the_verdict_comes_first() -> None:
@@ -61,9 +61,9 @@ def test_savings_are_not_to_be_added() -> None:
 
 
 def test_several_machines_say_what_a_rule_saves_on_each() -> None:
-    here = with_findings(FOLD, MOST)
-    there = with_findings(replace(FOLD, predicted_before_s=2.4e-3, saving_high_s=2.4e-3))
-    nowhere = with_findings()
+    here = add_findings(FOLD, MOST)
+    there = add_findings(replace(FOLD, predicted_before_s=2.4e-3, saving_high_s=2.4e-3))
+    nowhere = add_findings()
     (notes,) = machines_advice_notes(("a", "b", "c"), (here, there, nowhere))
     fold, rearranging, last = notes.lines
     # Twice as much of the same pass comes first.
@@ -104,7 +104,7 @@ def test_a_saving_says_what_it_is() -> None:
 
 def test_reports_on_analyses_have_a_section_only_where_something_was_found() -> None:
     assert list(advice_notes(resnet())) == []
-    (notes,) = advice_notes(with_findings(FOLD, MOST, MOST, MOST))
+    (notes,) = advice_notes(add_findings(FOLD, MOST, MOST, MOST))
     assert len(notes.lines) == 4
     assert "foldable batch norm, 1.20 ms (1.00 ms … 1.20 ms) predicted" in notes.lines[0]
     assert notes.lines[-1].startswith("1 more, other layouts, types, batches and threads:")
@@ -134,7 +134,7 @@ def test_files_are_read_as_they_were_written(tmp_path: Path) -> None:
     ],
 )
 def test_findings_that_cannot_be_are_refused(change: dict[str, object], message: str) -> None:
-    data = json.loads(with_findings(TRIED).to_json())
+    data = json.loads(add_findings(TRIED).to_json())
     data["findings"][0].update(change)
     with pytest.raises(FileFormatError, match=message):
         analysis_from_data(data, file="a.json")

@@ -24,7 +24,7 @@ from roofline.render.pages import report_html
 from roofline.result import Result, read_result
 from tests.analysis.examples import Made, examples, small
 from tests.analysis.predictions import with_measurement, with_predictions
-from tests.design.advice_findings import LOST, MOST, TRIED, advice, with_findings
+from tests.design.advice_findings import LOST, MOST, TRIED, add_findings, advice
 from tests.design.compilations import compilations
 from tests.design.gate_examples import cost, counts_only
 from tests.design.machine_comparisons import comparisons
@@ -47,7 +47,7 @@ def of_check() -> Check:
 
 def of_advice(name: str) -> Advice:
     analysis = examples()[name]
-    concerned = Advice(analysis=with_findings(analysis=analysis), tried=(HOSTILE,))
+    concerned = Advice(analysis=add_findings(analysis=analysis), tried=(HOSTILE,))
     return concerned if not analysis.operators else advice(TRIED, LOST, MOST, tried=("a",))
 
 

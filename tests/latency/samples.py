@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from roofline.latency.samples import Facts, OperatorSample, RunSample
+from roofline.latency.samples import OperatorFeatures, OperatorSample, RunSample
 
 
-def call_of(**changes: Any) -> Facts:
+def call_of(**changes: Any) -> OperatorFeatures:
     """What is known of a call of one variant in float32 on one thread."""
     given: dict[str, Any] = {
         "group": "product",
@@ -18,10 +18,10 @@ def call_of(**changes: Any) -> Facts:
         "threads": 1,
         "eager_min_time_s": 1e-6,
     }
-    return Facts(**given | changes)
+    return OperatorFeatures(**given | changes)
 
 
-def sample_of(facts: Facts, time_s: float, **changes: Any) -> OperatorSample:
+def sample_of(facts: OperatorFeatures, time_s: float, **changes: Any) -> OperatorSample:
     """One call that took so long, without page faults."""
     given: dict[str, Any] = {"calls": 1, "iqr_s": 0.0, "page_faults": 0.0}
     return OperatorSample(facts=facts, time_s=time_s, **given | changes)

@@ -51,8 +51,8 @@ def test_a_calibration_has_its_error_on_families_that_were_left_out() -> None:
         ("File", "/home/me/host.latency"),
     )
     assert grid.rows == (
-        ("1 thread", "float32", "30", "6.0 %", "6.0 %", "70.0 %", "80.0 %"),
-        ("2 threads", "float32", "10", "10.0 %", "6.0 %", "70.0 %", "80.0 %"),
+        ("1", "float32", "30", "6.0 %", "6.0 %", "70.0 %", "80.0 %"),
+        ("2", "float32", "10", "10.0 %", "6.0 %", "70.0 %", "80.0 %"),
     )
     assert "Skipped\n  huge: ran out of memory\n" in str(LEARNED)
     assert "Warnings" not in str(LEARNED)
@@ -61,11 +61,11 @@ def test_a_calibration_has_its_error_on_families_that_were_left_out() -> None:
 def test_too_few_families_are_not_judged() -> None:
     few = replace(LEARNED, families=1, models=1, held_out=(held_out(1, "float32", None, 0),))
     assert few.summary == (
-        "Calibrated on 12,345 operators of 1 model; too few families to judge predictions"
+        "Calibrated on 12,345 operators of 1 model; too few families to validate predictions"
     )
     assert "of 1 model of 1 family\n" in str(few)
     (grid,) = [each for each in few.report().blocks if isinstance(each, Grid)]
-    assert grid.rows == (("1 thread", "float32", "0", "–", "–", "–", "–"),)
+    assert grid.rows == (("1", "float32", "0", "–", "–", "–", "–"),)
 
 
 def test_nothing_learned_and_interrupted() -> None:
@@ -83,12 +83,12 @@ def test_files_are_read_back(tmp_path: Path) -> None:
     assert files[1].read_text().splitlines()[2] == "2,float32,10,0.1,0.06,0.7,0.8"
     assert list(LEARNED.to_frame()["mape"]) == [0.06, 0.1]
     files[0].write_text(files[0].read_text().replace('"runs": 92', '"runs": -1'))
-    with pytest.raises(FileFormatError, match="numbers from 0, got -1"):
+    with pytest.raises(FileFormatError, match="must be at least 0, got -1"):
         read_result(files[0])
 
 
 def test_impossible_numbers_are_refused() -> None:
-    with pytest.raises(ValueError, match="from 0"):
+    with pytest.raises(ValueError, match="at least 0"):
         replace(LEARNED, seconds=-1.0)
-    with pytest.raises(ValueError, match="from 0"):
+    with pytest.raises(ValueError, match="at least 0"):
         held_out(1, "float32", -0.1)

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofline.latency.calibration import Calibration
-from roofline.latency.learning import SHARED
-from roofline.latency.samples import Facts, RunSample
+from roofline.latency.learning import SHARED_FEATURES
+from roofline.latency.samples import OperatorFeatures, RunSample
 from roofline.machine.core_state import CoreState
 from tests.latency.samples import call_of, run_of, sample_of
 
@@ -27,7 +27,7 @@ def facts(
     group: str = "product",
     dtype: str = "float32",
     threads: int = THREADS,
-) -> Facts:
+) -> OperatorFeatures:
     """A call of 2**size multiplications on a machine that does 10 ** 10 in a second."""
     byte = size * 2 / 3
     return call_of(
@@ -40,7 +40,7 @@ def facts(
     )
 
 
-def law_s(each: Facts) -> float:
+def law_s(each: OperatorFeatures) -> float:
     return {"fast": 2 * each.eager_min_time_s + 5e-6, "slow": 3 * each.eager_min_time_s}.get(
         each.variant, 4 * each.eager_min_time_s
     )
@@ -48,7 +48,7 @@ def law_s(each: Facts) -> float:
 
 def run(
     family: str,
-    calls: list[Facts],
+    calls: list[OperatorFeatures],
     *,
     per_call_s: float = 3e-6,
     page_faults: int = 0,
@@ -159,7 +159,7 @@ def test_without_a_family_nothing_of_it_is_known() -> None:
     all_runs = runs()
     known = Calibration(all_runs, without="c")
     assert {each.family for each in known.runs} == set(FAMILIES) - {"c"}
-    kind = known.kind("product", "float32", 2)
+    kind = known.group_model("product", "float32", 2)
     assert kind is not None
     assert {each.family for each in kind.examples} == set(FAMILIES) - {"c"}
     # As if it had never been measured, to the last digit, even if its times were absurd.
@@ -259,7 +259,7 @@ def test_of_one_family_alone_nothing_is_held_out() -> None:
     known = Calibration([run("a", [facts(12 + step / 2) for step in range(24)])])
     assert known.held_out == ()
     assert known.held_out_error is None
-    assert known.spread == 1.0
+    assert known.interval_factor == 1.0
     (found,) = known.predict([facts(20.1)])
     assert found is not None
 
@@ -286,7 +286,7 @@ def test_a_few_calls_say_nothing_of_others() -> None:
 
 def test_operators_without_a_bound_are_learned_from_too() -> None:
     """Unknown or no work at all: the bound is 0, and times are some microseconds."""
-    nothing = replace(facts(1.0), eager_min_time_s=0.0, numbers=(0.0,) * (2 + SHARED))
+    nothing = replace(facts(1.0), eager_min_time_s=0.0, numbers=(0.0,) * (2 + SHARED_FEATURES))
     samples = run("a", [facts(20.0)])
     sample = replace(samples.operators[0], facts=nothing, time_s=7e-6)
     known = Calibration([replace(samples, operators=(sample,))])
@@ -378,11 +378,11 @@ def test_the_way_from_core_to_core_is_learned() -> None:
         assert found.predicted_s == pytest.approx(factor * law_s(asked), rel=0.05)
         assert found.distance < 1
     # What was timed near takes as much longer far; in twice the clock half of that.
-    (change,) = known.changes([asked], [near], far)
+    (change,) = known.time_ratios([asked], [near], far)
     assert change == pytest.approx(1.4, rel=0.05)
-    (change,) = known.changes([asked], [near], replace(far, clock_hz=8e9))
+    (change,) = known.time_ratios([asked], [near], replace(far, clock_hz=8e9))
     assert change == pytest.approx(0.7, rel=0.05)
-    assert known.changes([asked], [CoreState()], far) == [1.0]
+    assert known.time_ratios([asked], [CoreState()], far) == [1.0]
 
 
 def test_on_one_thread_it_does_not_matter_where_the_other_core_is() -> None:
@@ -393,7 +393,7 @@ def test_on_one_thread_it_does_not_matter_where_the_other_core_is() -> None:
         )
         for place, family in enumerate(FAMILIES, start=6)
     )
-    kind = known.kind("product", "float32", 1)
+    kind = known.group_model("product", "float32", 1)
     assert kind is not None
     assert {each.core_to_core for each in kind.examples} == {0.0}
 

@@ -6,13 +6,19 @@ from collections import Counter
 
 import torch
 
-from roofline.latency.calibration_set import Subject, designs, int8_designs, int8_models, models
+from roofline.latency.calibration_set import (
+    CalibrationCase,
+    designs,
+    int8_designs,
+    int8_models,
+    models,
+)
 from roofline.pipeline.calibrations import Step
 from roofline.workload.models.designs import design
 
 
 def test_every_step_is_measured_once() -> None:
-    steps = [Step(subject=each, dtype="float32").key for each in (*models(), *designs())]
+    steps = [Step(case=each, dtype="float32").key for each in (*models(), *designs())]
     assert [key for key, count in Counter(steps).items() if count > 1] == []
 
 
@@ -33,7 +39,7 @@ def test_the_first_models_are_of_different_families() -> None:
 
 
 def test_every_int8_step_is_measured_once_in_the_same_order() -> None:
-    steps = [Step(subject=each, dtype="int8").key for each in (*int8_models(), *int8_designs())]
+    steps = [Step(case=each, dtype="int8").key for each in (*int8_models(), *int8_designs())]
     assert [key for key, count in Counter(steps).items() if count > 1] == []
     assert int8_designs() == int8_designs()
 
@@ -58,7 +64,7 @@ def test_int8_images_lie_as_within_a_model() -> None:
         assert each.channels_last is (_place(each) == "inner"), each.name
 
 
-def _place(subject: Subject) -> str:
+def _place(subject: CalibrationCase) -> str:
     if len(subject.shape) != 4:
         return "tokens"
     return "entrance" if subject.shape[1] == 3 else "inner"

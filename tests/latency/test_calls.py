@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from roofline.latency.measuring.calls import Call, CallLog, StorageNeed, TensorNeed, call_of
+from roofline.latency.measuring.calls import (
+    ArgumentStorage,
+    Call,
+    CallLog,
+    TensorArgument,
+    describe_call,
+)
 from roofline.run import Run
 from roofline.workload.capture.passes import capture
 from roofline.workload.capture.training import TrainingConfig, optimizer_factory
@@ -22,7 +28,7 @@ ATEN = torch.ops.aten
 
 def described(func: Any, *args: Any, kept: tuple[torch.Tensor, ...] = (), **kwargs: Any) -> Call:
     roles = {each.untyped_storage()._cdata: Role.PARAMETER for each in kept}
-    return call_of(func, args, kwargs, roles)
+    return describe_call(func, args, kwargs, roles)
 
 
 def logged(model: torch.nn.Module, *inputs: Any, run: Run | None = None) -> tuple[Capture, CallLog]:
@@ -50,9 +56,9 @@ def test_a_call_is_what_it_takes_to_make_it_again() -> None:
     assert (call.op, call.overload, call.problem) == ("aten.addmm", "default", "")
     assert call.function is ATEN.addmm.default
     assert call.args == (
-        TensorNeed((8,), (1,), torch.float32, 0, 0, is_kept=False),
-        TensorNeed((2, 4), (4, 1), torch.float32, 1, 0, is_kept=False),
-        TensorNeed((4, 8), (1, 4), torch.float32, 2, 0, is_kept=True),
+        TensorArgument((8,), (1,), torch.float32, 0, 0, is_kept=False),
+        TensorArgument((2, 4), (4, 1), torch.float32, 1, 0, is_kept=False),
+        TensorArgument((4, 8), (1, 4), torch.float32, 2, 0, is_kept=True),
     )
     assert call.kwargs == (("beta", 2),)
     assert [each.byte for each in call.storages] == [32, 32, 128]
@@ -86,7 +92,9 @@ def test_the_place_of_a_part_in_a_storage_does_not_matter_unless_it_is_unaligned
 
     assert len(set(keys)) == 1
     assert unaligned.key(1) != keys[0]
-    assert unaligned.storages == (StorageNeed(4 + (3 * 64 + 16) * 4, torch.float32, is_kept=False),)
+    assert unaligned.storages == (
+        ArgumentStorage(4 + (3 * 64 + 16) * 4, torch.float32, is_kept=False),
+    )
 
 
 X = torch.empty(4, 8, 6, 6)
@@ -125,7 +133,7 @@ def test_long_lists_have_short_keys_that_differ_in_their_last_tensor() -> None:
     assert len(one) == len(other) < 1000
 
 
-def quantised() -> torch.Tensor:
+def quantized() -> torch.Tensor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.quint8)
@@ -136,7 +144,7 @@ def quantised() -> torch.Tensor:
     [
         (ATEN.bernoulli.default, (X, torch.Generator()), "a random number generator"),
         (ATEN.neg.default, (torch.eye(3).to_sparse(),), "sparse"),
-        (ATEN.neg.default, (quantised(),), "quantised"),
+        (ATEN.neg.default, (quantized(),), "quantized"),
         (ATEN.neg.default, (torch.empty(2, device="meta"),), "runs on meta"),
         (ATEN._foreach_neg.default, ([X, torch.empty(2, device="meta")],), "runs on meta"),
         (ATEN.mkldnn_rnn_layer_backward.default, (X,), "oneDNN"),
@@ -208,7 +216,7 @@ def test_a_second_try_begins_anew() -> None:
 def test_weights_in_any_form_are_kept_and_results_are_not() -> None:
     captured, log = logged(Keeps(), torch.ones(3, 4))
     kept = {
-        call.op: [each.is_kept for each in call.args if isinstance(each, TensorNeed)]
+        call.op: [each.is_kept for each in call.args if isinstance(each, TensorArgument)]
         for call in log.calls
     }
 

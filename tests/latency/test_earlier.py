@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from roofline.latency.features import facts_of
-from roofline.latency.samples import EarlierRun, Facts, RunSample, earlier_run
+from roofline.latency.features import features_of
+from roofline.latency.samples import EarlierRun, OperatorFeatures, RunSample, earlier_run
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Roof, place
 from roofline.run import Run
@@ -26,14 +26,14 @@ from tests.builders import ceiling, level, profile
 from tests.latency.samples import call_of, run_of, sample_of
 
 
-def call(size: float = 10.0, group: str = "pointwise", *, threads: int = 2) -> Facts:
+def call(size: float = 10.0, group: str = "pointwise", *, threads: int = 2) -> OperatorFeatures:
     """A call of a size; what its group has of its own, then seven numbers that all have."""
     numbers = (size, 1.0, *(size, 0.0, size, size, size, size), 0.0)
     return call_of(group=group, variant="relu", threads=threads, numbers=numbers)
 
 
 def kept(
-    facts: Sequence[Facts], *, model: str = "net", free: int = 3, time_s: float = 1.0
+    facts: Sequence[OperatorFeatures], *, model: str = "net", free: int = 3, time_s: float = 1.0
 ) -> RunSample:
     """A run of those calls; equal ones are kept together."""
     operators = (sample_of(each, 0.1, calls=count) for each, count in Counter(facts).items())
@@ -49,7 +49,7 @@ def kept(
     )
 
 
-def found(runs: Sequence[RunSample], facts: Sequence[Facts]) -> EarlierRun | None:
+def found(runs: Sequence[RunSample], facts: Sequence[OperatorFeatures]) -> EarlierRun | None:
     return earlier_run(runs, facts, channels_last=False, train=False)
 
 
@@ -88,7 +88,7 @@ def test_nothing_is_like_nothing() -> None:
         (*CALLS[:3], replace(CALLS[3], numbers=(*CALLS[3].numbers[:-1], 25.0))),
     ],
 )
-def test_other_calls_are_another_pass(other: tuple[Facts, ...]) -> None:
+def test_other_calls_are_another_pass(other: tuple[OperatorFeatures, ...]) -> None:
     assert found([kept(CALLS)], other) is None
     assert found([kept(other)], CALLS) is None
     assert found([kept(other)], other) is not None
@@ -117,10 +117,12 @@ FACTS = st.lists(
 
 
 @given(FACTS, FACTS)
-def test_it_is_a_question_of_the_calls_alone(one: list[Facts], other: list[Facts]) -> None:
+def test_it_is_a_question_of_the_calls_alone(
+    one: list[OperatorFeatures], other: list[OperatorFeatures]
+) -> None:
     """Held against the lists of calls in order, and both ways round."""
 
-    def ordered(facts: list[Facts]) -> list[tuple[str, float]]:
+    def ordered(facts: list[OperatorFeatures]) -> list[tuple[str, float]]:
         return sorted((each.group, each.numbers[0]) for each in facts)
 
     is_same = ordered(one) == ordered(other)
@@ -156,11 +158,11 @@ class Network(nn.Module):
         return torch.softmax(self.head(y.mean(1)), -1)
 
 
-def facts_on(hardware: HardwareProfile, model: nn.Module, *shape: int) -> list[Facts]:
+def facts_on(hardware: HardwareProfile, model: nn.Module, *shape: int) -> list[OperatorFeatures]:
     inputs = Inputs(torch.zeros(shape, dtype=next(model.parameters()).dtype))
     records = capture(model, inputs, name="x", run=Run(), training=None).records
     placements = place(records, trace_residency(records), Roof(hardware, 1))
-    return [facts_of(each, 1) for each in placements if each.record.state is not State.FREE]
+    return [features_of(each, 1) for each in placements if each.record.state is not State.FREE]
 
 
 def test_a_profile_that_was_measured_anew_hides_nothing() -> None:

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from roofline.latency.calibration import Calibration
-from roofline.latency.features import FRESH_BYTE, facts_of, fresh_bytes, log2
-from roofline.latency.learning import SHARED, Example, Kind
-from roofline.latency.samples import Facts
+from roofline.latency.features import FRESH_BYTE, features_of, fresh_bytes, log2
+from roofline.latency.learning import SHARED_FEATURES, Example, GroupModel
+from roofline.latency.samples import OperatorFeatures
 from roofline.placement import Placement, Roof, place
 from roofline.quantization.native_variants import in_int8, int8_kernels, why_no_int8
 from roofline.run import Run
@@ -42,9 +42,9 @@ def placements(model: nn.Module, *inputs: Any, train: bool = False) -> tuple[Pla
     return tuple(place(found.records, trace_residency(found.records), Roof(MACHINE, 1)))
 
 
-def facts(model: nn.Module, *inputs: Any, train: bool = False) -> list[Facts]:
+def facts(model: nn.Module, *inputs: Any, train: bool = False) -> list[OperatorFeatures]:
     return [
-        facts_of(each, 1)
+        features_of(each, 1)
         for each in placements(model, *inputs, train=train)
         if each.record.state is not State.FREE
     ]
@@ -109,14 +109,14 @@ def test_within_a_group_all_have_as_many_numbers(train: bool) -> None:
             if each.group == group and each.dtype == "float32"
         ]
         if examples:
-            Kind(examples).predict([each.facts for each in examples])
+            GroupModel(examples).predict([each.facts for each in examples])
     pooled = [Example(facts=each, family="x", time_s=1e-5) for each in found]
-    assert len(Kind(pooled, is_pooled=True).predict(found)) == len(found)
+    assert len(GroupModel(pooled, is_pooled=True).predict(found)) == len(found)
     assert Calibration(()).predict(found) == [None] * len(found)
 
 
-def own(each: Facts) -> tuple[float, ...]:
-    return tuple(round(2**number) for number in each.numbers[:-SHARED])
+def own(each: OperatorFeatures) -> tuple[float, ...]:
+    return tuple(round(2**number) for number in each.numbers[:-SHARED_FEATURES])
 
 
 def test_a_convolution_by_hand() -> None:
@@ -127,7 +127,7 @@ def test_a_convolution_by_hand() -> None:
     assert (each.group, each.variant, each.dtype) == ("convolution", "onednn grouped", "float32")
     # In and out a group, groups, kernel, stride, pixels (8 x 6), batch, the last row.
     assert own(each) == (4, 8, 4, 15, 2, 48, 2, 6)
-    flop, kept, read, written = (2**number for number in each.numbers[-SHARED:][:4])
+    flop, kept, read, written = (2**number for number in each.numbers[-SHARED_FEATURES:][:4])
     assert flop == pytest.approx(2 * 2 * 48 * 32 * 4 * 15, rel=0.3)
     assert (round(kept), round(read)) == (4 * 32 * 4 * 15, 4 * 2 * 16 * 8 * 12)
     assert round(written) == 4 * 2 * 32 * 48
@@ -205,8 +205,8 @@ def test_parameters_are_told_from_what_was_just_written() -> None:
         bound=None,  # pyright: ignore[reportArgumentType]
         eager_min_time_s=None,
     )
-    found = facts_of(each, 3)
-    assert found.numbers[-SHARED:] == (10, 8, 7, 6, 7, 8, 0)
+    found = features_of(each, 3)
+    assert found.numbers[-SHARED_FEATURES:] == (10, 8, 7, 6, 7, 8, 0)
     assert (found.eager_min_time_s, found.threads) == (0.0, 3)
 
 
@@ -216,7 +216,7 @@ def test_a_logarithm_of_nothing_is_none() -> None:
 
 
 def test_an_operator_without_tensors_has_facts() -> None:
-    found = facts_of(
+    found = features_of(
         Placement(
             record=record([], []),
             level_bytes={},
@@ -229,7 +229,11 @@ def test_an_operator_without_tensors_has_facts() -> None:
         ),
         1,
     )
-    assert (found.dtype, found.layout, len(found.numbers)) == ("", "contiguous", 6 + SHARED)
+    assert (found.dtype, found.layout, len(found.numbers)) == (
+        "",
+        "contiguous",
+        6 + SHARED_FEATURES,
+    )
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
@@ -243,7 +247,7 @@ def test_a_kernel_of_no_size_has_facts_all_the_same() -> None:
 # -- in eight bits ---------------------------------------------------------------------------------
 
 
-def int8_facts(model: nn.Module, *shape: int) -> list[Facts]:
+def int8_facts(model: nn.Module, *shape: int) -> list[OperatorFeatures]:
     """Of what torch's own kernels are called with once a model is quantised."""
     if why_no_int8():
         pytest.skip(why_no_int8())
@@ -296,4 +300,4 @@ def test_what_goes_into_codes_and_out_of_them_is_int8_too() -> None:
     (placed,) = place(
         [replace(unknown, op="quantized.conv2d")], trace_residency([unknown]), Roof(MACHINE, 1)
     )
-    assert facts_of(placed, 1).dtype == "int8"
+    assert features_of(placed, 1).dtype == "int8"

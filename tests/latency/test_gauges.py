@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from roofline.latency.measuring.rounds import Gauges, Passage, process_faults
+from roofline.latency.measuring.rounds import Gauges, TimedPass, process_faults
 
 
 class Hands:
@@ -32,12 +32,12 @@ class Hands:
             return self.page_faults
 
         return Gauges(
-            waited=lambda: 0.0,
+            run_queue_wait=lambda: 0.0,
             wall=wall,
             thread_cpu=cpu,
             page_faults=page_faults,
-            wait=lambda: self.asked.append("wait"),
-            waits=waits,
+            synchronize=lambda: self.asked.append("wait"),
+            is_asynchronous=waits,
         )
 
     def moved(self, **to: float) -> Callable[[], None]:
@@ -47,14 +47,14 @@ class Hands:
 
 def test_a_pass_by_hand() -> None:
     hands = Hands()
-    passage = hands.gauges().passage(hands.moved(wall_s=102.0, cpu_s=8.5, page_faults=52))
-    assert passage == Passage(wall_s=2.0, page_faults=12, cpu_share=0.75)
-    assert passage.is_disturbed
+    found = hands.gauges().time_pass(hands.moved(wall_s=102.0, cpu_s=8.5, page_faults=52))
+    assert found == TimedPass(wall_s=2.0, page_faults=12, cpu_share=0.75)
+    assert found.is_disturbed
 
 
 def test_the_wall_clock_is_next_to_the_pass_and_behind_the_wait() -> None:
     hands = Hands()
-    hands.gauges().passage(lambda: hands.asked.append("pass"))
+    hands.gauges().time_pass(lambda: hands.asked.append("pass"))
     place = hands.asked.index("pass")
     assert hands.asked[0] == "wait"
     assert hands.asked[place - 1 : place + 3] == ["wall", "pass", "wait", "wall"]
@@ -62,21 +62,21 @@ def test_the_wall_clock_is_next_to_the_pass_and_behind_the_wait() -> None:
 
 @pytest.mark.parametrize(("share", "is_disturbed"), [(0.949, True), (0.951, False), (1.0, False)])
 def test_what_disturbed_is(share: float, is_disturbed: bool) -> None:
-    assert Passage(wall_s=1.0, page_faults=0, cpu_share=share).is_disturbed is is_disturbed
+    assert TimedPass(wall_s=1.0, page_faults=0, cpu_share=share).is_disturbed is is_disturbed
 
 
 def test_clocks_that_do_not_agree_give_no_nonsense() -> None:
     hands = Hands()
     # No tick of the wall clock, more of the CPU's, and a counter that went back.
-    passage = hands.gauges().passage(hands.moved(cpu_s=7.1, page_faults=30))
-    assert passage.wall_s > 0
-    assert (passage.page_faults, passage.cpu_share) == (0, 1.0)
-    assert hands.gauges().passage(hands.moved(wall_s=101.0, cpu_s=6.0)).cpu_share == 0.0
+    found = hands.gauges().time_pass(hands.moved(cpu_s=7.1, page_faults=30))
+    assert found.wall_s > 0
+    assert (found.page_faults, found.cpu_share) == (0, 1.0)
+    assert hands.gauges().time_pass(hands.moved(wall_s=101.0, cpu_s=6.0)).cpu_share == 0.0
 
 
 def test_a_thread_that_waits_for_a_device_is_not_disturbed() -> None:
     hands = Hands()
-    assert not hands.gauges(waits=True).passage(hands.moved(wall_s=103.0)).is_disturbed
+    assert not hands.gauges(waits=True).time_pass(hands.moved(wall_s=103.0)).is_disturbed
 
 
 def test_faults_of_this_process_only_grow() -> None:

@@ -15,21 +15,23 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from roofline.errors import MeasurementError, ModelError
 from roofline.latency.measuring.in_place import (
-    InPlace,
+    InPlaceMeasurement,
     Stopwatch,
-    growth,
     measure_in_place,
     measure_whole,
+    memory_growth_notes,
 )
 from roofline.latency.measuring.rounds import Effort, Gauges
 from roofline.run import Run
 from roofline.workload.capture.training import TrainingConfig, optimizer_factory
 from roofline.workload.inputs import Inputs
 
-EFFORT = Effort(warm_ups=1, least=3, most=3, budget_s=0.0, patience=0.0)
+EFFORT = Effort(warm_ups=1, min_rounds=3, max_rounds=3, budget_s=0.0, extra_share=0.0)
 
 
-def measured(model: nn.Module, inputs: Any, effort: Effort = EFFORT, **options: Any) -> InPlace:
+def measured(
+    model: nn.Module, inputs: Any, effort: Effort = EFFORT, **options: Any
+) -> InPlaceMeasurement:
     options.setdefault("run", Run())
     options.setdefault("gauges", undisturbed())
     return measure_in_place(model, Inputs(inputs), name="x", effort=effort, **options)
@@ -44,7 +46,7 @@ def undisturbed() -> Gauges:
         return now[0]
 
     return Gauges(
-        wall=wall, thread_cpu=lambda: 2 * now[0], page_faults=lambda: 0, waited=lambda: 0.0
+        wall=wall, thread_cpu=lambda: 2 * now[0], page_faults=lambda: 0, run_queue_wait=lambda: 0.0
     )
 
 
@@ -153,7 +155,7 @@ def test_operators_that_change_from_pass_to_pass_cannot_be_timed() -> None:
     with pytest.raises(MeasurementError) as caught:
         measured(model, torch.ones(2, 4))
     text = str(caught.value)
-    assert text.startswith("x calls other operators") and "\n" not in text
+    assert text.startswith("x: operators differ between passes") and "\n" not in text
     assert "aten.relu" in text and "aten.sigmoid" in text
     assert state_of(model) == before
 
@@ -233,9 +235,9 @@ def test_times_belong_to_the_rounds_that_count() -> None:
     found = measured(
         nn.Linear(4, 4),
         torch.ones(2, 4),
-        Effort(warm_ups=2, least=2, most=2, budget_s=0.0),
+        Effort(warm_ups=2, min_rounds=2, max_rounds=2, budget_s=0.0),
         stopwatch=Stopwatch(mark=lambda: 0, seconds=seconds),
-        gauges=Gauges(wall=wall, thread_cpu=cpu, page_faults=lambda: 0, waited=lambda: 0.0),
+        gauges=Gauges(wall=wall, thread_cpu=cpu, page_faults=lambda: 0, run_queue_wait=lambda: 0.0),
     )
     # Two passes warm up; the rounds that count are the first and the third.
     assert found.discarded == 1
@@ -294,21 +296,21 @@ class Growing(nn.Module):
 
 
 def test_a_model_that_keeps_memory_from_pass_to_pass_is_named() -> None:
-    effort = Effort(warm_ups=1, least=5, most=5, budget_s=0.0)
+    effort = Effort(warm_ups=1, min_rounds=5, max_rounds=5, budget_s=0.0)
     # Above 32 MiB glibc maps every block, with a page besides: the heap that other tests left does
     # not hide it.
     x = torch.rand(9 * 2**20)
     (note,) = measured(Growing(), x, effort).notes
-    assert note.startswith("the model keeps 37.8 MB more after every pass")
+    assert note.startswith("memory of the process grows by 37.8 MB per pass")
     assert not measured(nn.ReLU(), x, effort).notes
 
 
 def test_growth_is_that_of_every_round() -> None:
     steady = [2**30 + (place % 2) * 2**25 for place in range(10)]
-    assert growth(steady, 2) == ()
-    assert growth([2**30 + place * 2**22 for place in range(4)], 2) == ()
-    (note,) = growth([2**30 + place * 2**22 for place in range(5)], 2)
-    assert "keeps 2.10 MB more after every pass" in note
+    assert memory_growth_notes(steady, 2) == ()
+    assert memory_growth_notes([2**30 + place * 2**22 for place in range(4)], 2) == ()
+    (note,) = memory_growth_notes([2**30 + place * 2**22 for place in range(5)], 2)
+    assert "grows by 2.10 MB per pass" in note
 
 
 def test_a_model_that_calls_nothing() -> None:

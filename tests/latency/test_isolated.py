@@ -16,8 +16,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from roofline.core.sampling import Sample
 from roofline.errors import MeasurementError
-from roofline.latency.measuring.calls import Call, CallLog, StorageNeed, call_of, plan_for
-from roofline.latency.measuring.isolated import EFFORT, cycle_of, measure_unique
+from roofline.latency.measuring.calls import (
+    ArgumentStorage,
+    Call,
+    CallLog,
+    describe_call,
+    plan_copies,
+)
+from roofline.latency.measuring.isolated import EFFORT, cycle_size, measure_isolated
 from roofline.latency.measuring.rounds import Effort, Gauges
 from roofline.latency.samples import IsolatedSample
 from roofline.latency.store import Store
@@ -33,7 +39,7 @@ from roofline.workload.torch_dtypes import dtype_of
 
 ATEN = torch.ops.aten
 KIB = 2**10
-SHORT = Effort(warm_ups=0, least=1, most=1, budget_s=0)
+SHORT = Effort(warm_ups=0, min_rounds=1, max_rounds=1, budget_s=0)
 
 
 class Memory(Store):
@@ -93,13 +99,13 @@ class Bench(TorchDispatchMode):
             wall=lambda: self.now_s,
             thread_cpu=lambda: self.cpu_s,
             page_faults=lambda: 0,
-            waited=lambda: 0.0,
+            run_queue_wait=lambda: 0.0,
         )
 
 
 def called(func: Any, *args: Any, kept: Sequence[torch.Tensor] = (), **kwargs: Any) -> Call:
     roles = {each.untyped_storage()._cdata: Role.PARAMETER for each in kept}
-    return call_of(func, args, kwargs, roles)
+    return describe_call(func, args, kwargs, roles)
 
 
 def alone(*times_s: float) -> IsolatedSample:
@@ -109,7 +115,7 @@ def alone(*times_s: float) -> IsolatedSample:
 def measure_call(call: Call, *, threads: int = 1, cache_bytes: int = KIB, **named: Any) -> Sample:
     """The times of one call; what cannot be timed raises."""
     said: list[str] = []
-    (found,) = measure_unique(
+    (found,) = measure_isolated(
         [call],
         store=Memory(),
         threads=threads,
@@ -136,7 +142,7 @@ def test_only_the_call_is_timed() -> None:
     call = called(ATEN.mm.default, torch.empty(8, 64), weight, kept=[weight])
     bench = Bench("aten.mm", take_s=lambda number: 1.0 + number)
 
-    sample = measured(call, bench, warm_ups=2, least=5, most=30, budget_s=0)
+    sample = measured(call, bench, warm_ups=2, min_rounds=5, max_rounds=30, budget_s=0)
 
     # Numbers 0 and 1 warm up; what writes the activation takes a hundred seconds each time.
     assert sample.times_s == (3.0, 4.0, 5.0, 6.0, 7.0)
@@ -146,7 +152,9 @@ def test_the_clock_is_read_right_before_and_after() -> None:
     read = iter(range(10_000))
     # Every reading takes a second, and the call none.
     gauges = Gauges(
-        wall=lambda: float(next(read)), thread_cpu=lambda: next(read) * 1e6, waited=lambda: 0.0
+        wall=lambda: float(next(read)),
+        thread_cpu=lambda: next(read) * 1e6,
+        run_queue_wait=lambda: 0.0,
     )
 
     sample = measure_call(called(ATEN.neg.default, torch.empty(4)), gauges=gauges)
@@ -155,7 +163,7 @@ def test_the_clock_is_read_right_before_and_after() -> None:
 
 
 def test_what_takes_no_tick_of_the_clock_takes_some_time() -> None:
-    gauges = Gauges(wall=lambda: 0.0, thread_cpu=lambda: 0.0, waited=lambda: 0.0)
+    gauges = Gauges(wall=lambda: 0.0, thread_cpu=lambda: 0.0, run_queue_wait=lambda: 0.0)
     call = called(ATEN.neg.default, torch.empty(4))
 
     assert measure_call(call, gauges=gauges, effort=SHORT).times_s == (1e-9,)
@@ -163,7 +171,7 @@ def test_what_takes_no_tick_of_the_clock_takes_some_time() -> None:
 
 def test_there_are_no_more_rounds_than_asked_for() -> None:
     bench = Bench("aten.neg")
-    sample = measured(called(ATEN.neg.default, torch.empty(4)), bench, most=7, budget_s=1e9)
+    sample = measured(called(ATEN.neg.default, torch.empty(4)), bench, max_rounds=7, budget_s=1e9)
 
     assert len(sample.times_s) == 7
     assert len(bench.addresses) == 9
@@ -178,7 +186,12 @@ def test_a_call_that_waited_for_a_core_does_not_count() -> None:
 
     bench.take_s = take_s
     sample = measured(
-        called(ATEN.neg.default, torch.empty(4)), bench, warm_ups=0, least=3, most=3, budget_s=1e9
+        called(ATEN.neg.default, torch.empty(4)),
+        bench,
+        warm_ups=0,
+        min_rounds=3,
+        max_rounds=3,
+        budget_s=1e9,
     )
 
     assert sample.times_s == (1.0, 1.0, 1.0)
@@ -192,7 +205,7 @@ def test_weights_take_turns_and_activations_stay() -> None:
     call = called(ATEN.mm.default, torch.empty(8, 64), weight, kept=[weight])
     bench = Bench("aten.mm")
     # Twice 40 KiB are five weights of 16 KiB.
-    measured(call, bench, 40 * KIB, warm_ups=1, least=10, most=10, budget_s=0)
+    measured(call, bench, 40 * KIB, warm_ups=1, min_rounds=10, max_rounds=10, budget_s=0)
 
     activations, weights = zip(*bench.addresses, strict=True)
     assert len(set(activations)) == 1
@@ -205,7 +218,7 @@ def test_where_copies_are_too_few_other_memory_is_touched_before_each_turn_of_th
     bias = torch.empty(16)
     call = called(ATEN.mul.Tensor, torch.empty(8, 16), bias, kept=[bias])
     bench = Bench("aten.mul")
-    measured(call, bench, 32 * KIB, warm_ups=0, least=4, most=4, budget_s=0)
+    measured(call, bench, 32 * KIB, warm_ups=0, min_rounds=4, max_rounds=4, budget_s=0)
 
     operators = [each for each in bench.names if each in ("aten.sum", "aten.mul")]
     assert operators == ["aten.sum", *["aten.mul"] * 4]
@@ -218,7 +231,7 @@ def test_other_memory_is_touched_again_when_all_copies_had_their_turn() -> None:
     bench = Bench("aten.mul")
     # As many copies as rounds are planned, of which all are disturbed, and as many more follow.
     bench.cpu_share = 0.5
-    measured(call, bench, 32 * KIB, warm_ups=0, least=4, most=4, budget_s=0)
+    measured(call, bench, 32 * KIB, warm_ups=0, min_rounds=4, max_rounds=4, budget_s=0)
 
     operators = [each for each in bench.names if each in ("aten.sum", "aten.mul")]
     assert operators == ["aten.sum", *["aten.mul"] * 4] * 2
@@ -237,8 +250,8 @@ def test_copies_are_within_limits() -> None:
     mib = 2**20
 
     def copies(byte: int, cycle_bytes: int = 64 * mib, turns: int = 1000) -> tuple[int, bool, int]:
-        kept = StorageNeed(byte, torch.uint8, is_kept=True)
-        plan = plan_for([kept], cycle_bytes=cycle_bytes, turns=turns)
+        kept = ArgumentStorage(byte, torch.uint8, is_kept=True)
+        plan = plan_copies([kept], cycle_bytes=cycle_bytes, turns=turns)
         return plan.copies, plan.is_swept, plan.byte
 
     assert copies(10 * mib) == (7, False, 70 * mib)
@@ -252,8 +265,8 @@ def test_copies_are_within_limits() -> None:
 def test_weights_of_a_small_model_are_used_again_sooner() -> None:
     mib = 2**20
 
-    assert cycle_of(32 * mib) == 64 * mib
-    assert [cycle_of(32 * mib, each) for each in (1, 5 * mib, 8 * mib, 40 * mib, 2**40)] == [
+    assert cycle_size(32 * mib) == 64 * mib
+    assert [cycle_size(32 * mib, each) for each in (1, 5 * mib, 8 * mib, 40 * mib, 2**40)] == [
         *(mib, 8 * mib, 8 * mib, 64 * mib, 64 * mib)
     ]
 
@@ -275,7 +288,7 @@ DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn, tor
 def test_memory_holds_what_can_be_computed_with(dtype: torch.dtype) -> None:
     bench = Bench("aten.zeros_like")
     # More than the pattern that it is filled with, and not a multiple of it.
-    measured(called(ATEN.zeros_like.default, torch.empty(70_001, dtype=dtype)), bench, most=5)
+    measured(called(ATEN.zeros_like.default, torch.empty(70_001, dtype=dtype)), bench, max_rounds=5)
 
     found = bench.values[0][0]
     assert found.dtype == dtype
@@ -293,8 +306,8 @@ def test_parts_of_one_storage_share_it_again() -> None:
     whole = torch.empty(6, 32)
     first, second = whole[:, :16], whole.t()
     bench = Bench("aten.add")
-    measured(called(ATEN.add.Tensor, first, second[:16].t()), bench, most=5)
-    measured(called(ATEN.add.Tensor, first, whole[:, 16:]), bench, most=5)
+    measured(called(ATEN.add.Tensor, first, second[:16].t()), bench, max_rounds=5)
+    measured(called(ATEN.add.Tensor, first, whole[:, 16:]), bench, max_rounds=5)
 
     assert bench.addresses[0][0] == bench.addresses[0][1]
     assert bench.addresses[-1][1] - bench.addresses[-1][0] == 16 * 4
@@ -319,12 +332,12 @@ def test_nothing_is_left_in_memory() -> None:
 def test_operands_that_would_fill_the_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
 
-    with pytest.raises(MeasurementError, match=r"its operands take 1.02 kB, and 1.00 kB are free"):
+    with pytest.raises(MeasurementError, match=r"operands need 1.02 kB, 1.00 kB are free"):
         measure_call(called(ATEN.neg.default, torch.empty(128)))
 
 
 def test_a_call_that_cannot_be_described_is_refused() -> None:
-    with pytest.raises(MeasurementError, match="a random number generator of its own"):
+    with pytest.raises(MeasurementError, match="a random number generator"):
         measured(called(ATEN.bernoulli.default, torch.empty(4), torch.Generator()), Bench())
 
 
@@ -456,7 +469,7 @@ def test_backward_passes_and_updates_run_on_their_own(make: Any) -> None:
     model, run = Trained(Images()), Run(train=True, optimizer="adam")
     captured, calls = logged(model, (4, 3, 16, 16), run=run, make=make)
     said: list[str] = []
-    found = measure_unique(
+    found = measure_isolated(
         calls, store=Memory(), threads=1, last_level_bytes=KIB, say=said.append, effort=SHORT
     )
 
@@ -471,7 +484,7 @@ def test_backward_passes_and_updates_run_on_their_own(make: Any) -> None:
 def unique(
     calls: Sequence[Call | None], store: Memory, say: Callable[[str], None] = print, **named: Any
 ) -> list[IsolatedSample | None]:
-    return measure_unique(
+    return measure_isolated(
         calls, store=store, threads=1, last_level_bytes=KIB, say=say, effort=SHORT, **named
     )
 
@@ -505,7 +518,7 @@ def test_cold_weights_are_kept_under_how_cold_they_are() -> None:
     cold = called(ATEN.mm.default, torch.empty(2, 8), weight, kept=[weight])
     warm = called(ATEN.mm.default, torch.empty(2, 8), torch.empty(8, 8))
     store = Memory()
-    measure_unique([cold, warm], store=store, threads=1, last_level_bytes=2**21, say=print)
+    measure_isolated([cold, warm], store=store, threads=1, last_level_bytes=2**21, say=print)
     unique([cold, warm], store)
 
     # In the second the cache is another; without weights that does not matter.
@@ -530,7 +543,7 @@ def test_an_interrupt_keeps_what_there_is_and_leaves_torch_as_it_was() -> None:
     threads, state = torch.get_num_threads(), torch.get_rng_state()
     store = Memory()
     with pytest.raises(KeyboardInterrupt), Stops():
-        measure_unique(
+        measure_isolated(
             calls, store=store, threads=threads + 1, last_level_bytes=KIB, say=print, effort=SHORT
         )
 
@@ -589,9 +602,9 @@ def test_what_raises_is_said_once_and_the_rest_is_done() -> None:
 
     assert [each is None for each in found] == [True] * 5 + [False]
     assert [each.partition(":")[0] for each in said] == [
-        "aten.mm cannot be timed on its own",
-        "nobody.knows cannot be timed on its own",
-        "aten.bernoulli cannot be timed on its own",
+        "aten.mm cannot be timed alone",
+        "nobody.knows cannot be timed alone",
+        "aten.bernoulli cannot be timed alone",
     ]
     assert "\n" not in "".join(said)
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from roofline.latency import learning
-from roofline.latency.learning import SHARED, Example, Kind
-from roofline.latency.samples import Facts
+from roofline.latency.learning import SHARED_FEATURES, Example, GroupModel
+from roofline.latency.samples import OperatorFeatures
 from tests.latency.samples import call_of
 
 
-def facts(size: float, layout: str = "contiguous") -> Facts:
-    numbers = (size, *([size] * SHARED))
+def facts(size: float, layout: str = "contiguous") -> OperatorFeatures:
+    numbers = (size, *([size] * SHARED_FEATURES))
     return call_of(layout=layout, numbers=numbers, eager_min_time_s=2**size / 1e10)
 
 
@@ -32,7 +32,7 @@ def examples(count: int, deviation: float) -> list[Example]:
 @pytest.mark.parametrize("deviation", [0.05, 0.2, 0.6])
 def test_intervals_hold_80_percent_of_what_was_left_out(deviation: float) -> None:
     known = examples(300, deviation)
-    kind = Kind(known)
+    kind = GroupModel(known)
     fresh = examples(400, deviation)[300:]
     found = kind.predict([each.facts for each in fresh])
     inside = sum(
@@ -47,14 +47,14 @@ def test_intervals_hold_80_percent_of_what_was_left_out(deviation: float) -> Non
 
 
 def test_too_many_samples_are_thinned_out_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learning, "_MOST", 10)
-    kind = Kind(examples(25, 0.1))
+    monkeypatch.setattr(learning, "_MAX_SAMPLES", 10)
+    kind = GroupModel(examples(25, 0.1))
     assert 5 <= len(kind.examples) <= 10
-    assert len(Kind(examples(10, 0.1)).examples) == 10
+    assert len(GroupModel(examples(10, 0.1)).examples) == 10
 
 
 def test_another_layout_is_less_sure_than_the_same() -> None:
-    kind = Kind(examples(50, 0.1))
+    kind = GroupModel(examples(50, 0.1))
     same, other = kind.predict([facts(18.0), facts(18.0, "strided")])
     assert other.deviation > same.deviation
     assert not same.is_extrapolated

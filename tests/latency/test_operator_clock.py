@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from roofline.latency.measuring.in_place import OperatorClock, Stopwatch, event_stopwatch
+from roofline.latency.measuring.in_place import OperatorTimer, Stopwatch, event_stopwatch
 from roofline.workload.capture.passes import capture
 from roofline.workload.inputs import Inputs
 
@@ -56,7 +56,7 @@ def test_it_sees_the_operators_that_a_capture_has(name: str) -> None:
     make, shape = MODELS[name]
     model = make().eval()
     found = capture(model, Inputs(torch.zeros(shape)), name=name)
-    clock, given = OperatorClock(Stopwatch()), torch.zeros(shape)
+    clock, given = OperatorTimer(Stopwatch()), torch.zeros(shape)
     for _ in range(2):
         clock.begin()
         with torch.no_grad(), clock:
@@ -68,7 +68,7 @@ def test_it_sees_the_operators_that_a_capture_has(name: str) -> None:
 
 
 def test_times_are_between_the_marks_around_each_call() -> None:
-    clock = OperatorClock(Stopwatch(mark=Ticks()))
+    clock = OperatorTimer(Stopwatch(mark=Ticks()))
     clock.begin()
     with torch.no_grad(), clock:
         torch.relu(torch.relu(torch.zeros(3)))
@@ -85,14 +85,14 @@ def test_results_are_those_of_the_model() -> None:
     x = torch.randn(2, 4, 8, 8)
     with torch.no_grad():
         expected = model(x)
-        with OperatorClock(Stopwatch()):
+        with OperatorTimer(Stopwatch()):
             assert torch.equal(model(x), expected)
-    with torch.inference_mode(), OperatorClock(Stopwatch()):
+    with torch.inference_mode(), OperatorTimer(Stopwatch()):
         assert torch.equal(model(x), expected)
 
 
 def test_what_is_paused_is_not_timed_even_if_it_raises() -> None:
-    clock = OperatorClock(Stopwatch())
+    clock = OperatorTimer(Stopwatch())
     clock.begin()
     x = torch.zeros(3)
     with clock:
@@ -105,7 +105,7 @@ def test_what_is_paused_is_not_timed_even_if_it_raises() -> None:
 
 
 def test_an_operator_that_raises_leaves_no_half_of_a_pair() -> None:
-    clock = OperatorClock(Stopwatch(mark=Ticks()))
+    clock = OperatorTimer(Stopwatch(mark=Ticks()))
     clock.begin()
     with clock:
         with pytest.raises(RuntimeError):
@@ -140,7 +140,7 @@ def test_events_are_read_once_the_queue_is_empty_and_in_milliseconds() -> None:
     watch = event_stopwatch(
         make=lambda: Event(log, made), synchronize=lambda: log.append("synchronize")
     )
-    clock = OperatorClock(watch)
+    clock = OperatorTimer(watch)
     clock.begin()
     x = torch.zeros(3)
     with clock:
@@ -152,7 +152,7 @@ def test_events_are_read_once_the_queue_is_empty_and_in_milliseconds() -> None:
 
 def test_training_is_timed_backwards_too() -> None:
     model = nn.Linear(3, 2)
-    clock = OperatorClock(Stopwatch())
+    clock = OperatorTimer(Stopwatch())
     clock.begin()
     given: Any = torch.zeros(4, 3)
     with clock:

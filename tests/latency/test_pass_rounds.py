@@ -33,7 +33,7 @@ class Bench:
 
     def gauges(self) -> Gauges:
         return Gauges(
-            waited=lambda: 0.0,
+            run_queue_wait=lambda: 0.0,
             wall=lambda: self._wall_s,
             thread_cpu=lambda: self._cpu_s,
             page_faults=lambda: len(self.order),
@@ -50,14 +50,20 @@ def effort(
     budget_s: float = 0.0,
     patience: float = 1.0,
 ) -> Effort:
-    return Effort(warm_ups=warm_ups, least=least, most=most, budget_s=budget_s, patience=patience)
+    return Effort(
+        warm_ups=warm_ups,
+        min_rounds=least,
+        max_rounds=most,
+        budget_s=budget_s,
+        extra_share=patience,
+    )
 
 
 def test_subjects_run_in_turn_and_warm_ups_do_not_count() -> None:
     bench = Bench()
     found = bench.rounds(effort(warm_ups=2, least=3, most=3), "a", "b")
     assert "".join(bench.order) == "ab" * 5
-    assert len(found.passages) == 3
+    assert len(found.passes) == 3
     assert found.kept == (0, 1, 2)
     assert (found.discarded, found.are_disturbed) == (0, False)
     assert (found.times_s(0), found.page_faults(1)) == ((1.0,) * 3, (1,) * 3)
@@ -76,7 +82,7 @@ def test_a_round_in_which_one_waited_for_a_core_does_not_count() -> None:
     bench = Bench(lambda number, name: 0.5 if name == "b" and number in (1, 3) else 1.0)
     found = bench.rounds(effort(warm_ups=1, least=3, most=3), "a", "b")
     assert found.kept == (1, 3, 4)
-    assert (len(found.passages), found.discarded, found.are_disturbed) == (3, 2, False)
+    assert (len(found.passes), found.discarded, found.are_disturbed) == (3, 2, False)
     assert len(bench.order) == 2 * 6
 
 
@@ -87,7 +93,7 @@ def test_patience_ends_and_the_least_disturbed_are_taken() -> None:
     # Three that should have counted, and three more.
     assert len(bench.order) == 6
     assert found.kept == (1, 3, 5)
-    assert [each[0].cpu_share for each in found.passages] == pytest.approx([0.9, 0.8, 0.7])
+    assert [each[0].cpu_share for each in found.passes] == pytest.approx([0.9, 0.8, 0.7])
     assert (found.discarded, found.are_disturbed) == (3, True)
 
 
@@ -95,7 +101,7 @@ def test_too_few_that_are_clean_are_filled_up_and_that_is_said() -> None:
     bench = Bench(lambda number, _name: 1.0 if number == 4 else 0.5 + number / 100)
     found = bench.rounds(effort(least=2, patience=2.0), "a")
     assert found.kept[0] == 4
-    assert len(found.passages) == len(found.kept) == 2
+    assert len(found.passes) == len(found.kept) == 2
     assert found.are_disturbed
     assert found.discarded == len(bench.order) - 2
 
@@ -104,19 +110,19 @@ def test_no_patience_takes_as_many_as_should_count() -> None:
     bench = Bench(lambda _number, _name: 0.0)
     found = bench.rounds(effort(least=3, patience=0.0), "a")
     assert len(bench.order) == 3
-    assert (len(found.passages), found.discarded, found.are_disturbed) == (3, 0, True)
+    assert (len(found.passes), found.discarded, found.are_disturbed) == (3, 0, True)
 
 
 def test_the_budget_goes_on_from_the_least_to_the_most() -> None:
     for budget_s, rounds in ((0.0, 2), (1.5, 2), (5.0, 5), (5.5, 6), (1e9, 7)):
         bench = Bench()
         found = bench.rounds(effort(least=2, most=7, budget_s=budget_s), "a")
-        assert len(found.passages) == rounds, budget_s
+        assert len(found.passes) == rounds, budget_s
 
 
 def test_warm_ups_are_not_paid_from_the_budget() -> None:
     bench = Bench()
-    assert len(bench.rounds(effort(warm_ups=9, budget_s=3.0), "a").passages) == 3
+    assert len(bench.rounds(effort(warm_ups=9, budget_s=3.0), "a").passes) == 3
 
 
 @pytest.mark.parametrize("budget_s", [0.0, 4.0])
@@ -160,17 +166,17 @@ def test_every_round_is_kept_or_discarded_and_it_ends(
         effort(least=least, most=least + more, budget_s=budget_s, patience=patience), "a"
     )
     ran = len(bench.order)
-    assert len(found.passages) == len(found.kept) == len(set(found.kept))
-    assert len(found.passages) + found.discarded == ran
-    assert len(found.passages) <= least + more
+    assert len(found.passes) == len(found.kept) == len(set(found.kept))
+    assert len(found.passes) + found.discarded == ran
+    assert len(found.passes) <= least + more
     assert all(0 <= each < ran for each in found.kept)
     clean = sum(not disturbed[number % len(disturbed)] for number in range(ran))
     if found.are_disturbed:
         assert clean < least
     else:
-        assert len(found.passages) == clean
+        assert len(found.passes) == clean
     # Numbers and passages belong together.
-    for number, (passage,) in zip(found.kept, found.passages, strict=True):
+    for number, (passage,) in zip(found.kept, found.passes, strict=True):
         assert passage.is_disturbed is disturbed[number % len(disturbed)]
     assert ran <= max(least + more, budget_s + 1) + least * (2 + patience) + 2
 

@@ -10,7 +10,7 @@ import torch
 from roofline.latency import predictor as predictor_module
 from roofline.latency.allocator import Allocator
 from roofline.latency.calibration import Calibration
-from roofline.latency.features import facts_of
+from roofline.latency.features import features_of
 from roofline.latency.prediction import RunPrediction
 from roofline.latency.predictor import Predictor
 from roofline.pipeline import machines as learned_of
@@ -41,7 +41,7 @@ def placements() -> tuple[Placement, ...]:
 
 
 def learned(known: tuple[Placement, ...], page_fault_s: dict[int, float]) -> Calibration:
-    facts = [facts_of(each, 1) for each in known if each.record.state is not State.FREE]
+    facts = [features_of(each, 1) for each in known if each.record.state is not State.FREE]
     run = sampled_run(sample_of(each, 5 * each.eager_min_time_s) for each in facts)
     return Calibration([run], page_fault_s=page_fault_s)
 
@@ -80,14 +80,14 @@ def test_without_costs_or_for_another_allocator_there_are_none_and_that_is_said(
     settled, notes = run_of(Predictor(calibration=learned(known, {})), known)
     assert settled.page_faults is None
     assert settled.predicted_s == settled.settled_s
-    assert "costs of page faults are not known" in notes
+    assert "predicted times exclude page faults: their cost is unknown" in notes
     other = Predictor(
         calibration=learned(known, {1: FAULT_S}),
         allocator=Allocator(library="libjemalloc.so.2", settings=None),
     )
     run, notes = run_of(other, known)
     assert replace(run, calibration=settled.calibration) == settled
-    assert "page faults of libjemalloc.so.2 are not simulated" in notes
+    assert "exclude page faults: libjemalloc.so.2 is not simulated" in notes
 
 
 def test_the_interval_of_a_pass_knows_the_number_of_its_faults_and_their_cost(

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofline.latency.learning import GaussianProcess, Kernel
+from roofline.latency.learning import Covariance, GaussianProcess
 
-KERNEL = Kernel(
-    scales=(2.0, 5.0), apart=(3.0, 0.5), amplitude=0.7, slope=0.3, offset=1.1, noise=0.2
+KERNEL = Covariance(
+    scales=(2.0, 5.0), label_distances=(3.0, 0.5), amplitude=0.7, slope=0.3, offset=1.1, noise=0.2
 )
 
 
 def covariance(
-    kernel: Kernel,
+    kernel: Covariance,
     left: tuple[list[float], list[int]],
     right: tuple[list[float], list[int]],
     middle: list[float],
@@ -26,7 +26,9 @@ def covariance(
     squared = sum(
         ((a - b) / s) ** 2 for a, b, s in zip(left[0], right[0], kernel.scales, strict=True)
     )
-    squared += sum(d for a, b, d in zip(left[1], right[1], kernel.apart, strict=True) if a != b)
+    squared += sum(
+        d for a, b, d in zip(left[1], right[1], kernel.label_distances, strict=True) if a != b
+    )
     r = math.sqrt(3 * squared)
     trend = sum(
         (a / s - m) * (b / s - m)
@@ -36,7 +38,7 @@ def covariance(
 
 
 def dense(
-    kernel: Kernel,
+    kernel: Covariance,
     known: list[tuple[list[float], list[int]]],
     values: list[float],
     noise: list[float],
@@ -70,7 +72,7 @@ def samples(seed: int, count: int) -> tuple[list[tuple[list[float], list[int]]],
 def process(
     known: list[tuple[list[float], list[int]]],
     values: list[float],
-    kernel: Kernel = KERNEL,
+    kernel: Covariance = KERNEL,
 ) -> GaussianProcess:
     return GaussianProcess(
         kernel,
@@ -80,7 +82,9 @@ def process(
     )
 
 
-def middle_of(known: list[tuple[list[float], list[int]]], kernel: Kernel = KERNEL) -> list[float]:
+def middle_of(
+    known: list[tuple[list[float], list[int]]], kernel: Covariance = KERNEL
+) -> list[float]:
     return [
         sum(each[0][place] / scale for each in known) / len(known)
         for place, scale in enumerate(kernel.scales)
@@ -112,7 +116,11 @@ def test_predictions_are_those_of_a_dense_solve(seed: int, count: int) -> None:
                     ((a - b) / s) ** 2
                     for a, b, s in zip(each[0], other[0], KERNEL.scales, strict=True)
                 )
-                + sum(d for a, b, d in zip(each[1], other[1], KERNEL.apart, strict=True) if a != b)
+                + sum(
+                    d
+                    for a, b, d in zip(each[1], other[1], KERNEL.label_distances, strict=True)
+                    if a != b
+                )
             )
             for other in known
         ]
@@ -126,7 +134,7 @@ def test_what_is_left_out_is_as_if_it_had_never_been_there(
 ) -> None:
     known, values = samples(seed, count)
     groups = [f"family {place % families}" for place in range(count)]
-    mean, deviation = process(known, values).left_out(groups)
+    mean, deviation = process(known, values).leave_one_out(groups)
     for place, each in enumerate(known):
         kept = [other for other in range(count) if groups[other] != groups[place]]
         expected = dense(
@@ -144,8 +152,13 @@ def test_what_is_left_out_is_as_if_it_had_never_been_there(
 
 @pytest.mark.parametrize("noise", [1e-1, 1e-2, 1e-3])
 def test_it_goes_through_its_samples_as_their_noise_goes(noise: float) -> None:
-    kernel = Kernel(
-        scales=(2.0, 5.0), apart=(3.0, 0.5), amplitude=0.7, slope=0.3, offset=1.1, noise=noise
+    kernel = Covariance(
+        scales=(2.0, 5.0),
+        label_distances=(3.0, 0.5),
+        amplitude=0.7,
+        slope=0.3,
+        offset=1.1,
+        noise=noise,
     )
     known, values = samples(3, 10)
     mean, deviation, nearest = process(known, values, kernel).predict(
@@ -179,8 +192,13 @@ def test_a_label_that_was_never_seen_is_unlike_all() -> None:
 
 def test_samples_that_are_the_same_do_not_upset_it() -> None:
     known = [([1.0, 2.0], [0, 0])] * 50
-    kernel = Kernel(
-        scales=(2.0, 5.0), apart=(3.0, 0.5), amplitude=0.7, slope=0.3, offset=1.1, noise=0.0
+    kernel = Covariance(
+        scales=(2.0, 5.0),
+        label_distances=(3.0, 0.5),
+        amplitude=0.7,
+        slope=0.3,
+        offset=1.1,
+        noise=0.0,
     )
     mean, deviation, _ = process(known, [4.0] * 50, kernel).predict(
         np.array([[1.0, 2.0]]), np.array([[0, 0]])

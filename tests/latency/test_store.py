@@ -28,9 +28,9 @@ from roofline.core.sampling import Sample
 from roofline.errors import FileFormatError, InputError, RooflineError
 from roofline.latency import store as store_module
 from roofline.latency.samples import (
-    FACTS_VERSION,
-    Facts,
+    FEATURES_VERSION,
     IsolatedSample,
+    OperatorFeatures,
     OperatorSample,
     RunSample,
 )
@@ -83,7 +83,7 @@ def run(model: str = "resnet18", operators: int = 2) -> RunSample:
 def alone(times_s: tuple[float, ...]) -> IsolatedSample:
     return IsolatedSample(
         sample=Sample(times_s=times_s),
-        core_state=CoreState(clock_hz=3.9e9, core_to_core_latency_s=2e-7),
+        pace=CoreState(clock_hz=3.9e9, core_to_core_latency_s=2e-7),
     )
 
 
@@ -132,7 +132,7 @@ FACTS = dict[str, st.SearchStrategy[Any]](
     eager_min_time_s=finite(0.0),
 )
 OPERATOR = dict[str, st.SearchStrategy[Any]](
-    facts=st.builds(Facts, **FACTS),
+    facts=st.builds(OperatorFeatures, **FACTS),
     calls=COUNT,
     time_s=finite(0.0, more=True),
     iqr_s=finite(0.0),
@@ -165,7 +165,7 @@ def test_runs_come_back_as_they_were_in_their_order(runs: list[RunSample]) -> No
 
 
 @pytest.mark.parametrize(
-    ("kind", "drawn"), [(Facts, FACTS), (OperatorSample, OPERATOR), (RunSample, RUN)]
+    ("kind", "drawn"), [(OperatorFeatures, FACTS), (OperatorSample, OPERATOR), (RunSample, RUN)]
 )
 def test_no_field_is_left_out_above(kind: type[Any], drawn: dict[str, Any]) -> None:
     assert {each.name for each in fields(kind)} == drawn.keys()
@@ -199,11 +199,11 @@ def test_runs_of_one_command_are_forgotten_with_their_operators(path: Path) -> N
     with opened(path, OLDER) as store:
         store.add(run("kept, of another torch"))
     with opened(path) as store:
-        assert store.forget_runs("calibrate") == 0
+        assert store.delete_runs("calibrate") == 0
         store.add(run("a"))
         store.add(replace(run("b"), origin="profile"))
         store.add(run("c"))
-        assert store.forget_runs("calibrate") == 2
+        assert store.delete_runs("calibrate") == 2
         assert models_of(store) == ["b"]
         store.add(run("d", operators=3))
         assert models_of(store) == ["b", "d"]
@@ -257,13 +257,11 @@ def test_threads_share_a_store(path: Path) -> None:
 # From where it is used
 
 ELSEWHERE = {
-    "torch 2.12.0+cpu became 2.13.0+cpu": OLDER,
-    "CPU model 'Real 1' → 'Imagined 9000'": replace(
-        HERE, host=replace(HOST, cpu_model="Real 1")
-    ),
+    "torch 2.12.0+cpu → 2.13.0+cpu": OLDER,
+    "CPU model 'Real 1' → 'Imagined 9000'": replace(HERE, host=replace(HOST, cpu_model="Real 1")),
     "available CPUs 1 → 2": replace(HERE, host=replace(HOST, available_cpus=1)),
     "instruction sets added: fma": replace(HERE, host=replace(HOST, instruction_sets=("avx2",))),
-    "what is told of an operator changed (version 0 became 3)": replace(HERE, facts_version=0),
+    "version of operator features 0 → 3": replace(HERE, facts_version=0),
 }
 
 
@@ -271,31 +269,30 @@ ELSEWHERE = {
 def test_what_was_measured_elsewhere_is_not_used_and_that_is_said(
     path: Path, why: str, other: Environment
 ) -> None:
-    assert FACTS_VERSION == 3
+    assert FEATURES_VERSION == 3
     with opened(path, other) as store:
         store.add(run(operators=1_233))
         store.keep_isolated("key", alone(times_s=(1.0,)))
         store.keep_note("progress", "all")
-        assert store.unused() == ()
+        assert store.unused_samples() == ()
     with opened(path) as store:
         assert (store.runs(), store.isolated("key")) == ((), None)
         assert store.note("progress") is None
-        (line,) = store.unused()
+        (line,) = store.unused_samples()
         assert line == f"1,234 samples are not used: since they were measured, {why}"
         store.keep_isolated("key", alone(times_s=(2.0,)))
-        assert store.unused() == (line,)
+        assert store.unused_samples() == (line,)
     with opened(path, other) as store:
         assert len(store.runs()) == 1
         assert store.isolated("key") == alone(times_s=(1.0,))
-        (line,) = store.unused()
+        (line,) = store.unused_samples()
         assert line.startswith("1 sample is not used: since it was measured, ")
 
 
 def test_everything_that_differs_is_said() -> None:
     other = replace(OLDER, host=replace(HOST, available_cpus=4), facts_version=7)
     assert other.difference(HERE) == (
-        "available CPUs 4 → 2; torch 2.12.0+cpu became 2.13.0+cpu;"
-        " what is told of an operator changed (version 7 became 3)"
+        "available CPUs 4 → 2; torch 2.12.0+cpu → 2.13.0+cpu; version of operator features 7 → 3"
     )
     assert HERE.difference(HERE) == ""
 
@@ -305,7 +302,7 @@ def test_what_is_no_part_of_the_fingerprint_makes_no_difference(path: Path) -> N
     filled(path, "a")
     with opened(path, Environment(host=same, torch="2.13.0+cpu")) as store:
         assert models_of(store) == ["a"]
-        assert store.unused() == ()
+        assert store.unused_samples() == ()
 
 
 # Several processes
@@ -410,12 +407,12 @@ def test_an_interrupt_in_the_middle_leaves_what_was_there(path: Path) -> None:
 def test_a_process_that_keeps_the_file_locked_is_waited_for_only_so_long(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(store_module, "_LOCK_TIMEOUT_S", 0.0)
     with opened(path) as store:
         other = sqlite3.connect(path, isolation_level=None)
         try:
             other.execute("BEGIN IMMEDIATE")
-            with pytest.raises(RooflineError, match="another process keeps it locked") as caught:
+            with pytest.raises(RooflineError, match="locked by another process") as caught:
                 store.add(run())
             assert not isinstance(caught.value, InputError)
             # Reading goes on meanwhile.
@@ -681,7 +678,7 @@ def test_the_environment_measured_in_last_is_read(path: Path) -> None:
     filled(path, "old", environment=OLDER)
     filled(path, "elsewhere", environment=ELSEWHERE["available CPUs 1 → 2"])
     filled(path, "here")
-    filled(path, "other facts", environment=replace(HERE, facts_version=FACTS_VERSION + 1))
+    filled(path, "other facts", environment=replace(HERE, facts_version=FEATURES_VERSION + 1))
     assert read_runs(path, HOST) == (HERE, (run("here"),))
     filled(path, "old again", environment=OLDER)
     assert read_runs(path, HOST) == (OLDER, (run("old"), run("old again")))

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from roofline.latency.measuring import rounds as module
-from roofline.latency.measuring.rounds import team
+from roofline.latency.measuring.rounds import torch_threads
 
 needs_affinity = pytest.mark.skipif(
     not hasattr(os, "sched_getaffinity"), reason="the system has no such thing"
@@ -35,7 +35,7 @@ def affinities() -> dict[int, set[int]]:
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
 def test_threads_and_places_are_restored_after_anything(error: type[BaseException]) -> None:
     threads, before = torch.get_num_threads(), affinities()
-    with pytest.raises(error), team(1, cpus()):
+    with pytest.raises(error), torch_threads(1, cpus()):
         assert torch.get_num_threads() == 1
         raise error
     assert torch.get_num_threads() == threads
@@ -51,7 +51,7 @@ def test_fewer_threads_than_cores_are_kept_on_the_first_of_them() -> None:
     if len(allowed) < 2:
         pytest.skip("there is one CPU")
     # The fastest come first, whatever their numbers.
-    with team(1, (allowed[1], allowed[0])):
+    with torch_threads(1, (allowed[1], allowed[0])):
         assert os.sched_getaffinity(0) == {allowed[1]}
     assert cpus() == allowed
 
@@ -59,9 +59,9 @@ def test_fewer_threads_than_cores_are_kept_on_the_first_of_them() -> None:
 @needs_affinity
 def test_as_many_threads_as_cores_may_run_anywhere() -> None:
     before = affinities()
-    with team(len(cpus()), cpus()):
+    with torch_threads(len(cpus()), cpus()):
         assert affinities() == before
-    with team(2, ()):
+    with torch_threads(2, ()):
         assert affinities() == before
 
 
@@ -77,7 +77,7 @@ def test_threads_that_began_meanwhile_are_set_free() -> None:
         go.wait(10)
         seen.append(os.sched_getaffinity(0))
 
-    with team(1, allowed):
+    with torch_threads(1, allowed):
         thread = threading.Thread(target=work)
         thread.start()
         while not seen:
@@ -90,7 +90,7 @@ def test_threads_that_began_meanwhile_are_set_free() -> None:
 @needs_affinity
 def test_a_core_that_may_not_be_used_is_left_alone() -> None:
     before, threads = affinities(), torch.get_num_threads()
-    with team(1, (9999, 9998)):
+    with torch_threads(1, (9999, 9998)):
         assert affinities() == before
     assert affinities() == before
     assert torch.get_num_threads() == threads
@@ -99,13 +99,13 @@ def test_a_core_that_may_not_be_used_is_left_alone() -> None:
 def test_systems_without_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(module, "_TASKS", tmp_path / "none")
     threads = torch.get_num_threads()
-    with team(1, (0, 1)):
+    with torch_threads(1, (0, 1)):
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == threads
 
 
 def test_no_threads_at_all_change_nothing() -> None:
     threads = torch.get_num_threads()
-    with pytest.raises(RuntimeError), team(0, (0,)):
+    with pytest.raises(RuntimeError), torch_threads(0, (0,)):
         pass
     assert torch.get_num_threads() == threads

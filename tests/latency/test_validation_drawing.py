@@ -177,7 +177,7 @@ def test_minimum_times_are_drawn_where_nothing_was_predicted() -> None:
     figure = drawn_example("minimum times")
     left, right = figure.axes
     assert spots(left) == [(0.1, 0.02), (0.2, 0.1)]
-    assert left.get_ylabel() == "eager minimum time"
+    assert left.get_ylabel() == "minimum time (eager)"
     assert "roofline calibrate" in notes_of(figure)
     # They are no predictions with an error.
     assert named(figure) == ["net", "b"]

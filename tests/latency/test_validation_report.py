@@ -79,16 +79,16 @@ def several() -> Validation:
             validation(ratios=(RatioValidation(name="a", predicted=3, measured=4),)),
             "Prediction MAPE of speedups 25.0 % over 1 pair of designs",
         ),
-        (validation(), "Nothing was judged"),
+        (validation(), "No runs to validate"),
     ],
 )
 def test_the_verdict_comes_first(value: Validation, headline: str) -> None:
     assert value.report().headline == headline
-    assert str(value).startswith(f"{headline}\n\nhardware")
+    assert str(value).startswith(f"{headline}\n\nMachine")
 
 
 def test_every_figure_stands_beside_its_noise_floor() -> None:
-    totals = grid(several().report(), "Accuracy")
+    totals = grid(several().report(), "Prediction accuracy")
     rows = {row[1]: row[2:] for row in totals.rows}
     assert rows["mape"] == ("19.3 %", "2.0 %", "3 runs")
     assert rows["bias"] == ("+0.0 %", "+2.0 %", "3 runs")
@@ -108,28 +108,28 @@ def test_what_was_asked_for_has_its_row() -> None:
         judged(100, 100, operators_measured_s=103, predicted_usual_s=90),
         ratios=(RatioValidation(name="a", predicted=2, measured=4, remeasured=5),),
     )
-    rows = {row[1]: row[2:] for row in grid(value.report(), "Accuracy").rows}
+    rows = {row[1]: row[2:] for row in grid(value.report(), "Prediction accuracy").rows}
     assert rows["ratio_error"] == ("50.0 %", "25.0 %", "1 pair")
     assert rows["measured_operators_mape"] == ("3.0 %", "–", "1 run")
     assert rows["usual_clock_mape"] == ("10.0 %", "–", "1 run")
 
 
 def test_settings_have_a_table_where_there_are_several() -> None:
-    table = grid(several().report(), "By setting")
+    table = grid(several().report(), "Accuracy by setting")
     assert [row[:3] for row in table.rows] == [
         ("batch 1, float32, 1 thread", "2", "29.0 %"),
         ("batch 8, bfloat16, 2 threads, channels last", "1", "0 %"),
     ]
     text = str(validation(judged(1, 1), judged(2, 2, model="b")))
-    assert "By setting" not in text
-    assert "setting       batch 1, float32, 1 thread" in text
+    assert "Accuracy by setting" not in text
+    assert "Run          batch 1, float32, 1 thread" in text
 
 
 def test_settings_are_in_order_and_a_batch_may_be_missing() -> None:
     batches = (8, None, 1)
     runs = [judged(1, 1, batch=batch, threads=threads) for threads in (2, 1) for batch in batches]
-    table = grid(validation(*runs).report(), "By setting")
-    assert column(table, "setting") == [
+    table = grid(validation(*runs).report(), "Accuracy by setting")
+    assert column(table, "Setting") == [
         f"{batch}float32, {threads}"
         for threads in ("1 thread", "2 threads")
         for batch in ("batch 1, ", "batch 8, ", "")
@@ -139,11 +139,11 @@ def test_settings_are_in_order_and_a_batch_may_be_missing() -> None:
 def test_the_worst_runs_come_first_and_those_without_a_prediction_last() -> None:
     runs = [judged(100), judged(100, 104), judged(100, 80), judged(100, 101), judged(100, 110)]
     value = validation(*runs)
-    assert column(grid(value.report(), "Runs"), "error") == [
+    assert column(grid(value.report(), "Runs"), "Error") == [
         *("-20.0 %", "+10.0 %", "+4.0 %", "+1.0 %", "–")
     ]
     shown = grid(value.report(View(top=2)), "Runs")
-    assert column(shown, "error") == ["-20.0 %", "+10.0 %"]
+    assert column(shown, "Error") == ["-20.0 %", "+10.0 %"]
     ((first, *_),) = shown.sums
     assert first == "… 3 more"
     assert "≤ 4.0 %" in shown.sums[0]
@@ -155,9 +155,9 @@ def test_a_run_is_shown_with_its_times() -> None:
         *("first", "batch 8, bfloat16, 2 threads, channels last"),
         *("100 ms", "80.0 ms – 120 ms", "100 ms", "+0.0 %", "+2.0 %", "50.0 ms"),
     )
-    assert column(table, "remeasured") == ["+2.0 %"] * 3
+    assert column(table, "Remeasured") == ["+2.0 %"] * 3
     alone = validation(judged(100, 90, operators_measured_s=98)).report()
-    assert column(grid(alone, "Runs"), "operators alone") == ["-2.0 %"]
+    assert column(grid(alone, "Runs"), "Operators alone") == ["-2.0 %"]
 
 
 def test_page_faults_have_columns_where_they_matter() -> None:
@@ -173,17 +173,17 @@ def test_page_faults_have_columns_where_they_matter() -> None:
         0.03, 0.0301, predicted_settled_s=0.03, predicted_page_faults=50, page_faults=0, model="few"
     )
     table = grid(validation(many, few).report(), "Runs")
-    assert column(table, "no page faults") == ["20.0 ms", "–"]
-    assert column(table, "page faults") == ["5,000, counted 4,800", "50, counted 0"]
-    assert "no page faults" not in [
+    assert column(table, "No page faults") == ["20.0 ms", "–"]
+    assert column(table, "Page faults") == ["5,000, counted 4,800", "50, counted 0"]
+    assert "No page faults" not in [
         each.heading for each in grid(validation(few).report(), "Runs").columns
     ]
 
 
 def test_the_allocator_of_the_processes_is_named() -> None:
     found = replace(validation(judged(1, 1)), allocator="default")
-    assert re.search("^allocator +default$", str(found), re.MULTILINE)
-    assert "allocator" not in str(validation(judged(1, 1)))
+    assert re.search("^Allocator +default$", str(found), re.MULTILINE)
+    assert "Allocator" not in str(validation(judged(1, 1)))
 
 
 def test_ratios_have_a_table() -> None:
@@ -244,8 +244,8 @@ def test_all_is_well_without_a_warning() -> None:
 def test_what_it_was_learned_from() -> None:
     assert "500 to 1,400 samples" in str(several())
     one = str(validation(judged(1, 1, samples=1)))
-    assert "learned from  1 sample of other families than the predicted one" in one
-    assert "learned from" not in str(validation(judged(1)))
+    assert "Calibration  1 sample of other families (leave-one-family-out)" in one
+    assert "Calibration" not in str(validation(judged(1)))
 
 
 def test_what_others_wrote_is_made_safe() -> None:

@@ -24,7 +24,7 @@ from roofline.design.comparison.ratios import RoundTime
 from roofline.errors import InputError, MeasurementError
 from roofline.latency.prediction import RunPrediction
 from roofline.pipeline.advising import advise
-from roofline.pipeline.analyses import with_findings
+from roofline.pipeline.analyses import add_findings
 from roofline.pipeline.timing import Bench
 from roofline.pipeline.trials import (
     FoldedCandidate,
@@ -195,9 +195,7 @@ def test_advise_of_a_machine_without_calibration_says_what_bounds_say() -> None:
 
 
 def test_an_analysis_with_findings_shows_them() -> None:
-    analysis = with_findings(
-        analysed(small(), 1, 3, 16, 16, profile=dram_profile()), dram_profile()
-    )
+    analysis = add_findings(analysed(small(), 1, 3, 16, 16, profile=dram_profile()), dram_profile())
     assert [each.rule for each in analysis.findings] == ["foldable batch norm"]
     facts, *_ = analysis.report().blocks
     assert isinstance(facts, KeyValueBlock)
@@ -274,7 +272,7 @@ def operators_of(model: nn.Module, *shape: int, **options: Any) -> list[Operator
 
 @pytest.mark.parametrize("channels_last", [True, False])
 def test_calls_can_be_made_again_from_their_records(channels_last: bool) -> None:
-    from roofline.latency.measuring.calls import Turns, plan_for
+    from roofline.latency.measuring.calls import RotatedCall, plan_copies
 
     def forward(x: torch.Tensor) -> torch.Tensor:
         y = layers(x).permute(0, 2, 1).contiguous().bfloat16().float()
@@ -298,8 +296,11 @@ def test_calls_can_be_made_again_from_their_records(channels_last: bool) -> None
     assert ("aten.clone" in names) is not channels_last
     for operator in operators:
         call = call_of(operator)
-        turns = Turns(
-            call, plan_for(call.storages, cycle_bytes=2**16, turns=2), sweep=None, clock=lambda: 0.0
+        turns = RotatedCall(
+            call,
+            plan_copies(call.storages, cycle_bytes=2**16, turns=2),
+            sweep=None,
+            clock=lambda: 0.0,
         )
         turns.prepare()
         turns.call()
@@ -361,9 +362,7 @@ def trial(machine: Machine, analysis: Analysis) -> Trial:
 
 
 def test_a_fold_is_tried_in_the_whole_model() -> None:
-    analysis = with_findings(
-        analysed(small(), 1, 3, 16, 16, profile=dram_profile()), dram_profile()
-    )
+    analysis = add_findings(analysed(small(), 1, 3, 16, 16, profile=dram_profile()), dram_profile())
     machine = Machine(3.0, 2.0)
     tried = trial(machine, analysis).of_operators(Proposal(finding=analysis.findings[0])).finding
     assert machine.asked[1].folds == (("0", "1"),)
@@ -416,9 +415,7 @@ def test_a_failing_trial_is_a_note() -> None:
     def fails(function: Callable[..., Any], *args: Any) -> Any:
         raise MeasurementError("it was ended")
 
-    analysis = with_findings(
-        analysed(small(), 1, 3, 16, 16, profile=dram_profile()), dram_profile()
-    )
+    analysis = add_findings(analysed(small(), 1, 3, 16, 16, profile=dram_profile()), dram_profile())
     (finding,) = analysis.findings
     found = trial(cast("Any", fails), analysis).of_operators(Proposal(finding=finding)).finding
     assert found.verdict is None

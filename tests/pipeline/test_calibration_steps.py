@@ -7,9 +7,15 @@ from dataclasses import replace
 import pytest
 
 from roofline.errors import InputError
-from roofline.latency.calibration_set import Subject
+from roofline.latency.calibration_set import CalibrationCase
 from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.calibrations import Step, chosen_dtypes, mixed, steps_of, teams_of
+from roofline.pipeline.calibrations import (
+    Step,
+    calibration_dtypes,
+    interleave,
+    pending_steps,
+    thread_counts,
+)
 from roofline.pipeline.measuring import this_host
 from tests import builders
 
@@ -49,44 +55,44 @@ def cannot() -> str:
 def test_what_the_cpu_computes_in_is_learned(
     sets: tuple[str, ...], expected: tuple[str, ...]
 ) -> None:
-    assert chosen_dtypes(machine(*sets), None, can) == expected
+    assert calibration_dtypes(machine(*sets), None, can) == expected
 
 
 def test_a_machine_that_nothing_is_known_of_has_floats() -> None:
     unknown = replace(machine(), host=None)
-    assert chosen_dtypes(unknown, None, can) == ("float32",)
+    assert calibration_dtypes(unknown, None, can) == ("float32",)
 
 
 def test_without_kernels_int8_is_left_out_or_refused() -> None:
     fast = machine("amx_int8")
-    assert chosen_dtypes(fast, None, cannot) == ("float32",)
-    assert chosen_dtypes(fast, ("float32",), cannot) == ("float32",)
+    assert calibration_dtypes(fast, None, cannot) == ("float32",)
+    assert calibration_dtypes(fast, ("float32",), cannot) == ("float32",)
     with pytest.raises(InputError, match="dtypes='int8': no kernels"):
-        chosen_dtypes(fast, ("int8", "float32"), cannot)
+        calibration_dtypes(fast, ("int8", "float32"), cannot)
     # Who asks gets it on a CPU without units for it, too, and each type once.
-    asked = chosen_dtypes(machine("avx2"), ("int8", "float32", "int8"), can)
+    asked = calibration_dtypes(machine("avx2"), ("int8", "float32", "int8"), can)
     assert asked == ("int8", "float32")
 
 
 @pytest.mark.parametrize("name", ["int4", "int32", "floaty"])
 def test_other_types_are_refused(name: str) -> None:
     with pytest.raises(InputError):
-        chosen_dtypes(machine(), (name,), can)
+        calibration_dtypes(machine(), (name,), can)
 
 
 def test_one_thread_and_all() -> None:
-    assert teams_of(machine()) == (1,)
-    assert teams_of(machine(threads=2)) == (2, 1)
+    assert thread_counts(machine()) == (1,)
+    assert thread_counts(machine(threads=2)) == (2, 1)
 
 
 def steps(*names: str, dtype: str = "float32") -> list[Step]:
-    return [Step(subject=Subject(name=each, family="x"), dtype=dtype) for each in names]
+    return [Step(case=CalibrationCase(name=each, family="x"), dtype=dtype) for each in names]
 
 
 def test_int8_stands_between_the_others() -> None:
     def order(first: str, second: str, every: int) -> str:
-        found = mixed(steps(*first), steps(*second), every=every)
-        return "".join(each.subject.name for each in found)
+        found = interleave(steps(*first), steps(*second), every=every)
+        return "".join(each.case.name for each in found)
 
     assert order("abcdef", "xyz", 2) == "abxcdyefz"
     assert order("abc", "xyz", 2) == "abxcyz"
@@ -96,8 +102,8 @@ def test_int8_stands_between_the_others() -> None:
 
 
 def test_what_was_done_is_left_out_by_type_and_layout() -> None:
-    plain = Subject(name="a", family="x")
+    plain = CalibrationCase(name="a", family="x")
     last = replace(plain, channels_last=True)
     done = {"a int8", "a float32 channels-last"}
-    left = steps_of((plain, last), ("float32", "int8"), done)
+    left = pending_steps((plain, last), ("float32", "int8"), done)
     assert [each.key for each in left] == ["a float32", "a int8 channels-last"]

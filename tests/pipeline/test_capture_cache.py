@@ -308,6 +308,6 @@ def test_a_folder_that_cannot_be_written_is_no_error(monkeypatch: pytest.MonkeyP
 
 def test_who_needs_the_model_builds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     options = RunOptions()
-    runs.captured_pass("alexnet", None, options, on="cpu")
-    assert runs.captured_pass("alexnet", None, options, on="cpu").workload is None
-    assert runs.captured_pass("alexnet", None, options, on="cpu", with_model=True).model
+    runs.capture_pass("alexnet", None, options, on="cpu")
+    assert runs.capture_pass("alexnet", None, options, on="cpu").workload is None
+    assert runs.capture_pass("alexnet", None, options, on="cpu", with_model=True).model

@@ -15,16 +15,16 @@ from roofline.analysis import Analysis, read_analysis
 from roofline.core.sampling import Sample
 from roofline.latency.features import run_sample
 from roofline.latency.predictor import Predictor
-from roofline.latency.samples import Origin, RunMeasurement, Timed
+from roofline.latency.samples import Origin, PassTimes, RunMeasurement
 from roofline.latency.store import Store
 from roofline.machine.catalog import host_file, load_hardware, save_measured_profile
 from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.analyses import analyze, assemble, compare_machines
+from roofline.pipeline.analyses import analyze, assemble_analysis, compare_machines
 from roofline.pipeline.machines import (
     host_environment,
     host_latency_file,
     latency_file,
-    predictor_of,
+    load_predictor,
 )
 from roofline.pipeline.measuring import this_host
 from roofline.pipeline.predictions import predict
@@ -72,7 +72,7 @@ def net(wide: int = 8) -> nn.Module:
     return nn.Sequential(nn.Conv2d(4, wide, 3), nn.ReLU(), nn.Flatten(), nn.Linear(36 * wide, 5))
 
 
-def timed(operators: int) -> Timed:
+def timed(operators: int) -> PassTimes:
     """A pass of a millisecond; each operator took ten microseconds."""
     whole = RunMeasurement(
         end_to_end=Sample(times_s=(0.0009, 0.001, 0.0011)),
@@ -83,7 +83,7 @@ def timed(operators: int) -> Timed:
         date="2026-03-04T10:00:00",
     )
     each = (Sample(times_s=(1e-5, 1e-5)),) * operators
-    return Timed(run=whole, operators=each, page_faults=(0,) * operators)
+    return PassTimes(run=whole, operators=each, page_faults=(0,) * operators)
 
 
 def keep(
@@ -183,16 +183,16 @@ def test_a_measured_pass_needs_no_earlier_one(machine: HardwareProfile) -> None:
     keep(net())
     asked = Inputs(torch.zeros(SHAPE))
     captured = capture(net(), asked, name="net", run=Run(), training=None)
-    predictor = predictor_of(load_hardware("host"), None, Run())
+    predictor = load_predictor(load_hardware("host"), None, Run())
     assert predictor is not None
 
-    def assembled(times: Timed | None, learned: Predictor = predictor) -> Analysis:
-        return assemble(
+    def assembled(times: PassTimes | None, history: Predictor = predictor) -> Analysis:
+        return assemble_analysis(
             passed_of(captured),
             Roof(machine, 1),
             notes=(),
             timed=times,
-            learned=learned,
+            history=history,
         )
 
     assert assembled(None).earlier is not None
@@ -210,7 +210,7 @@ def test_minimum_times_beside_a_measurement_hold_at_its_clock(machine: HardwareP
     times = timed(len(captured.records))
 
     def assembled(clock_hz: float | None) -> Analysis:
-        return assemble(
+        return assemble_analysis(
             passed_of(captured),
             Roof(slow, 1),
             notes=(),

@@ -18,7 +18,7 @@ import pytest
 from roofline.errors import InputError, MeasurementError, RooflineError
 from roofline.machine.system.exclusive import exclusive_measurement
 from roofline.pipeline import fresh_processes as fresh
-from roofline.pipeline.fresh_processes import Runs, fresh_processes, here
+from roofline.pipeline.fresh_processes import RunFunction, fresh_processes, run_here
 
 
 def process() -> tuple[int, int]:
@@ -60,8 +60,8 @@ def modules() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    """Runs in processes whose server began where a file has the name of a standard module."""
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunFunction]:
+    """Run in processes whose server began where a file has the name of a standard module."""
     folder = tmp_path_factory.mktemp("hiding")
     (folder / "random.py").write_text("raise SystemExit(3)", encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
@@ -71,7 +71,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
             yield runs
 
 
-def test_each_runs_in_a_process_of_its_own_and_all_come_from_one(run: Runs) -> None:
+def test_each_runs_in_a_process_of_its_own_and_all_come_from_one(run: RunFunction) -> None:
     first, server = run(process)
     second, same = run(process)
     assert len({first, second, server, os.getpid()}) == 4
@@ -109,7 +109,7 @@ def test_a_server_that_is_killed_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
         _, server = run(process)
         assert run(print_and_add, 1, 1) == 2
         os.kill(server, signal.SIGKILL)
-        with pytest.raises(MeasurementError, match="the process that measures ended"):
+        with pytest.raises(MeasurementError, match="measuring process ended"):
             run(process)
     with pytest.raises(ProcessLookupError):
         os.kill(server, 0)
@@ -158,7 +158,7 @@ def standard_random() -> tuple[str, str]:
     return str(Path.cwd()), str(random.__file__)
 
 
-def test_files_of_the_user_hide_no_modules(run: Runs) -> None:
+def test_files_of_the_user_hide_no_modules(run: RunFunction) -> None:
     stood_in, taken = run(standard_random)
     assert (Path(stood_in) / "random.py").exists()
     assert Path(taken).parent != Path(stood_in)
@@ -168,7 +168,7 @@ def test_files_of_the_user_hide_no_modules(run: Runs) -> None:
 def test_without_forks_it_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "fork")
     with fresh_processes() as run:
-        assert run is here
+        assert run is run_here
         assert run(os.getpid) == os.getpid()
 
 
@@ -176,7 +176,7 @@ def parameters_of(model: Any) -> tuple[str, int]:
     return type(model).__name__, sum(each.numel() for each in model.parameters())
 
 
-def test_models_of_files_are_known_there(run: Runs, tmp_path: Path) -> None:
+def test_models_of_files_are_known_there(run: RunFunction, tmp_path: Path) -> None:
     from roofline.workload.models.sources import load_model
 
     (tmp_path / "beside_mine.py").write_text("WIDTH = 3\n")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from roofline.latency.calibration_set import Subject, int8_designs
-from roofline.pipeline.calibrations import subject_workload
-from roofline.pipeline.timing import real_model
+from roofline.latency.calibration_set import CalibrationCase, int8_designs
+from roofline.pipeline.calibrations import case_workload
+from roofline.pipeline.timing import materialize_model
 from roofline.quantization.native_variants import in_int8, int8_kernels, why_no_int8
 from roofline.run import RunOptions
 from roofline.workload.capture.passes import capture
@@ -15,10 +15,10 @@ from roofline.workload.operators import OperatorRecord
 pytestmark = pytest.mark.skipif(bool(why_no_int8()), reason=why_no_int8() or "there is int8")
 
 
-def records(subject: Subject) -> tuple[OperatorRecord, ...]:
-    asked = subject_workload(subject, RunOptions(channels_last=subject.channels_last))
+def records(subject: CalibrationCase) -> tuple[OperatorRecord, ...]:
+    asked = case_workload(subject, RunOptions(channels_last=subject.channels_last))
     with int8_kernels():
-        model = in_int8(real_model(asked), asked.given)
+        model = in_int8(materialize_model(asked), asked.given)
         return capture(model, asked.given, name=subject.name, run=asked.run).records
 
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import roofline
-from roofline.latency import answers
+from roofline.latency import prediction_cache
 from roofline.machine.catalog import load_hardware
 from roofline.pipeline import cache, machines
-from roofline.pipeline.machines import host_latency_file, keep_answers, predictor_of
+from roofline.pipeline.machines import host_latency_file, load_predictor, save_predictions
 from roofline.run import Run
 from tests.pipeline.test_earlier_runs import SHAPE, keep, net
 from tests.pipeline.test_earlier_runs import machine as machine
@@ -35,7 +35,7 @@ def calibrated(machine: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 
 def next_process() -> list[Path]:
     """End this process, as far as predictions are concerned; return the files that it kept."""
-    keep_answers()
+    save_predictions()
     machines._loaded.clear()
     return list(cache.folder("prediction").glob("*"))
 
@@ -107,21 +107,21 @@ def test_a_search_keeps_nothing_and_what_is_full_begins_again(
     roofline.predict(net(), X)
     (file,) = next_process()
     good = file.read_bytes()
-    monkeypatch.setattr(answers, "MOST", 40)
+    monkeypatch.setattr(prediction_cache, "MAX_PREDICTIONS", 40)
     for wide in range(20, 35):
         roofline.predict(net(wide), X)
     ((_, predictor, _),) = machines._loaded.values()
-    assert predictor is not None and len(predictor.calibration.answers.known) <= 2 * answers.MOST
+    assert predictor is not None and len(predictor.calibration.cache.values) <= 80
     next_process()
     assert file.read_bytes() == good
-    assert answers.Answers({b"": tuple(range(41))}).known == {}
+    assert prediction_cache.PredictionCache({b"": tuple(range(41))}).values == {}
 
 
 def test_another_process_takes_the_runs_along() -> None:
     roofline.predict(net(), X)
     next_process()
     roofline.predict(net(), X)
-    predictor = predictor_of(load_hardware("host"), None, Run())
+    predictor = load_predictor(load_hardware("host"), None, Run())
     assert predictor is not None and "runs" not in vars(predictor.calibration)
     sent = pickle.dumps(predictor)
     host_latency_file().unlink()

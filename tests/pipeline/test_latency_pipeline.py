@@ -20,7 +20,7 @@ from torch import nn
 
 from roofline.analysis import Analysis, minimum_times_of
 from roofline.errors import HardwareError, InputError, MeasurementError, ModelError
-from roofline.latency.calibration_set import Subject
+from roofline.latency.calibration_set import CalibrationCase
 from roofline.latency.measuring.rounds import Effort, Gauges
 from roofline.latency.samples import RunSample
 from roofline.latency.store import Store
@@ -36,7 +36,7 @@ from roofline.pipeline import (
 )
 from roofline.pipeline.analyses import analyze
 from roofline.pipeline.calibrations import Step, calibrate
-from roofline.pipeline.fresh_processes import here
+from roofline.pipeline.fresh_processes import run_here
 from roofline.pipeline.machines import host_environment, host_latency_file, latency_file
 from roofline.pipeline.measuring import this_host
 from roofline.pipeline.predictions import predict
@@ -48,7 +48,7 @@ from roofline.quantization.native_variants import why_no_int8
 from roofline.workload.operators import State
 from tests import builders
 
-FEW = Effort(warm_ups=0, least=1, most=1, budget_s=0.0)
+FEW = Effort(warm_ups=0, min_rounds=1, max_rounds=1, budget_s=0.0)
 SHAPE = (1, 4, 8, 8)
 
 
@@ -60,7 +60,7 @@ def undisturbed() -> Gauges:
         now[0] += 1e9
         return now[0]
 
-    return Gauges(thread_cpu=cpu, waited=lambda: 0.0)
+    return Gauges(thread_cpu=cpu, run_queue_wait=lambda: 0.0)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> HardwareProfile:
     monkeypatch.setattr(timing, "memory_pressure", tuple)
     monkeypatch.setattr(timing, "Gauges", undisturbed)
     for module in (calibrations, validations):
-        monkeypatch.setattr(module, "fresh_processes", lambda **_: nullcontext(here))
+        monkeypatch.setattr(module, "fresh_processes", lambda **_: nullcontext(run_here))
     for module, names in (
         (calibrations, ("MODEL_EFFORT", "DESIGN_EFFORT")),
         (validations, ("_EFFORT", "DESIGN_EFFORT")),
@@ -105,9 +105,9 @@ def net() -> nn.Module:
     return nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 5))
 
 
-def subject(wide: int, family: str = "design", kind: str = "standard") -> Subject:
+def subject(wide: int, family: str = "design", kind: str = "standard") -> CalibrationCase:
     shape = (1, wide, 8, 8)
-    return Subject(
+    return CalibrationCase(
         name=f"{kind} {wide}",
         family=family,
         kind=kind,
@@ -190,7 +190,8 @@ def test_a_step_of_training_is_profiled(machine: HardwareProfile) -> None:
     assert run.train
     # Nothing is predicted from it: not training, and not inference, whose operators run otherwise.
     trained = predict(net(), torch.zeros(SHAPE), train=True, optimizer="adam")
-    assert trained.prediction is None and any("bounds only" in each for each in trained.warnings)
+    assert trained.prediction is None
+    assert any("minimum times only" in each for each in trained.warnings)
     assert predict(net(), torch.zeros(SHAPE)).prediction is None
 
 
@@ -300,7 +301,7 @@ def test_the_budget_ends_it_and_progress_never_leaves_0_to_1(measured: list[str]
 
 def test_disturbed_runs_are_not_kept(measured: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        timing, "Gauges", lambda: Gauges(thread_cpu=lambda: 0.0, waited=lambda: 0.0)
+        timing, "Gauges", lambda: Gauges(thread_cpu=lambda: 0.0, run_queue_wait=lambda: 0.0)
     )
     found = calibrate(dtypes=("float32",), budget_s=1e9)
     assert len(measured) == 8
@@ -356,9 +357,9 @@ def test_weights_of_int8_are_packed_on_the_threads_that_run_them(
 
     monkeypatch.setattr(quantised, "in_int8", in_int8)
     monkeypatch.setattr(calibrations, "measure", measure)
-    step = Step(subject=subject(12), dtype="int8")
+    step = Step(case=subject(12), dtype="int8")
     here = cast("Bench", SimpleNamespace(topology=SimpleNamespace(cores=())))
-    assert calibrations.measured_runs(here, step, (2, 1)) == []
+    assert calibrations.measure_step(here, step, (2, 1)) == []
     assert ran == [(2, 2), (1, 1)]
 
 
@@ -437,7 +438,7 @@ def test_a_model_that_fails_the_second_time_is_judged_all_the_same(
     def fails(*_args: object, **_options: object) -> float:
         raise ModelError("enough")
 
-    monkeypatch.setattr(validations, "measure_again", fails)
+    monkeypatch.setattr(validations, "remeasure", fails)
     (model,) = validate([(f"{own}:Kin", torch.zeros(1, 7, 8, 8))]).models
     assert model.measured_s > 0 and model.remeasured_s is None
 
@@ -448,7 +449,7 @@ def test_without_a_calibration_nothing_is_predicted_and_that_is_said(
     found = validate([(f"{own}:Kin", torch.zeros(1, 7, 8, 8))])
     (model,) = found.models
     assert model.predicted_s is None and model.measured_s > 0
-    assert any("not calibrated" in each for each in found.warnings)
+    assert any("no calibration" in each for each in found.warnings)
     assert stored() == ()
 
 
@@ -559,14 +560,14 @@ def test_samples_that_cannot_be_written_are_read(
 def test_a_subject_of_which_a_part_was_disturbed_is_measured_again(
     measured: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    really = calibrations.measured_runs
+    really = calibrations.measure_step
 
-    def measured_runs(here: Any, step: Any, teams: Any) -> list[RunSample]:
+    def measure_step(here: Any, step: Any, teams: Any) -> list[RunSample]:
         found = really(here, step, teams)
-        return found[1:] if step.subject.name == SUBJECTS[0].name else found
+        return found[1:] if step.case.name == SUBJECTS[0].name else found
 
     with monkeypatch.context() as patch:
-        patch.setattr(calibrations, "measured_runs", measured_runs)
+        patch.setattr(calibrations, "measure_step", measure_step)
         assert calibrate(dtypes=("float32",)).new_runs == len(ALL) - 1
     assert calibrate(dtypes=("float32",)).new_runs == 1
 

@@ -345,7 +345,7 @@ def test_measured_costs_time_operators_and_tell_what_each_rewrite_saves(
     @contextmanager
     def timed(*_: object, **__: object) -> Iterator[Any]:
         yield lambda calls: [
-            IsolatedSample(sample=Sample(times_s=(1.0,)), core_state=UNKNOWN) for _ in calls
+            IsolatedSample(sample=Sample(times_s=(1.0,)), pace=UNKNOWN) for _ in calls
         ]
 
     monkeypatch.setattr(optimization_machine, "_open_timer", timed)

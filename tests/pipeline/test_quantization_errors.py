@@ -13,7 +13,7 @@ from torch import nn
 import roofline
 from roofline.errors import InputError, ModelError
 from roofline.pipeline.quantization_sensitivity import OutputErrors
-from roofline.pipeline.runs import workload_of
+from roofline.pipeline.runs import build_workload
 from roofline.quantization import calibrate_clipping, quantize_model
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.run import RunOptions
@@ -28,7 +28,7 @@ MACHINE = builders.profile(
 def errors_for(
     model: Any, x: Any, *, samples: Any = None, per_channel: bool = False
 ) -> OutputErrors:
-    asked = workload_of(model, x, RunOptions())
+    asked = build_workload(model, x, RunOptions())
     return OutputErrors(asked, samples, per_channel=per_channel)
 
 

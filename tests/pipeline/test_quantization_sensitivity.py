@@ -13,7 +13,7 @@ from torch import nn
 
 import roofline
 from roofline.pipeline.quantization_sensitivity import sensitivity_of
-from roofline.pipeline.runs import workload_of
+from roofline.pipeline.runs import build_workload
 from roofline.quantization import calibrate_clipping, quantize_model
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import Sensitivity, WhatIf
@@ -74,7 +74,7 @@ def found_for(
     model: nn.Module, x: Any, policy: Policy, **options: Any
 ) -> tuple[Sensitivity, WhatIf]:
     """What is found, and the what-if that was asked for."""
-    asked = workload_of(model, x, RunOptions())
+    asked = build_workload(model, x, RunOptions())
     if isinstance(model, Small):
         analysis = analysis_of_small()
     else:

@@ -417,7 +417,7 @@ def test_what_cannot_be_is_said_in_a_line_before_a_model_is_built(
     def never(*_: object, **__: object) -> None:
         raise AssertionError("a model was built")
 
-    monkeypatch.setattr(quantizing, "captured_pass", never)
+    monkeypatch.setattr(quantizing, "capture_pass", never)
     with pytest.raises(error, match=words) as caught:
         chosen: dict[str, Any] = {"hardware": MACHINE, **options}
         quantize("no such model", **chosen)

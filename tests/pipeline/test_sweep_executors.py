@@ -19,7 +19,7 @@ import roofline
 from roofline.design.comparison.result import Comparison
 from roofline.errors import InputError, MeasurementError
 from roofline.latency.calibration import Calibration
-from roofline.latency.features import facts_of
+from roofline.latency.features import features_of
 from roofline.latency.predictor import Predictor
 from roofline.latency.samples import OperatorSample, RunSample
 from roofline.machine.hardware import HardwareProfile
@@ -68,7 +68,7 @@ def learned(machine: HardwareProfile) -> Predictor:
                 found = context.captured(job)
                 placed = place(found.capture.records, found.reuse, Roof(machine, threads))
                 for each in placed:
-                    facts = facts_of(each, threads)
+                    facts = features_of(each, threads)
                     time_s = 3 * facts.eager_min_time_s + 2e-5
                     samples.append(
                         OperatorSample(
@@ -91,7 +91,7 @@ def learned(machine: HardwareProfile) -> Predictor:
 @pytest.fixture
 def predicted(learned: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine is one of which something was learned."""
-    monkeypatch.setattr(planning, "predictor_of", lambda *_, **__: learned)
+    monkeypatch.setattr(planning, "load_predictor", lambda *_, **__: learned)
 
 
 def swept(machine: HardwareProfile, **how: Any) -> Comparison:

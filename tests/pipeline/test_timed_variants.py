@@ -17,7 +17,7 @@ from roofline.design.comparison.ratios import RoundTime
 from roofline.errors import MeasurementError, ModelError
 from roofline.latency.measuring.rounds import Effort
 from roofline.pipeline import native_variants as pipeline
-from roofline.pipeline.fresh_processes import here as run_here
+from roofline.pipeline.fresh_processes import run_here
 from roofline.pipeline.measured_comparisons import Candidate
 from roofline.pipeline.native_variants import (
     WAYS,
@@ -279,7 +279,7 @@ def test_policies_are_of_all_layers_or_of_linear_ones() -> None:
 
 @pytest.fixture
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    few = Effort(warm_ups=0, least=1, most=1, budget_s=0.0)
+    few = Effort(warm_ups=0, min_rounds=1, max_rounds=1, budget_s=0.0)
     monkeypatch.setattr(pipeline, "_EFFORT", few)
 
 
@@ -343,7 +343,7 @@ def test_one_that_can_be_loaded_has_new_processes(monkeypatch: pytest.MonkeyPatc
         asked.append("new")
         return nullcontext(run_here)
 
-    few = Effort(warm_ups=0, least=1, most=1, budget_s=0.0)
+    few = Effort(warm_ups=0, min_rounds=1, max_rounds=1, budget_s=0.0)
     monkeypatch.setattr(pipeline, "_EFFORT", few)
     monkeypatch.setattr(pipeline, "fresh_processes", processes)
     _, conditions = native_variants(

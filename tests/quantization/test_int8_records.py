@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import roofline
-from roofline.latency.features import facts_of
-from roofline.latency.samples import Facts
+from roofline.latency.features import features_of
+from roofline.latency.samples import OperatorFeatures
 from roofline.placement import Roof, place
 from roofline.quantization.native_variants import in_int8, int8_kernels, why_no_int8
 from roofline.quantization.policy import Policy
@@ -110,7 +110,7 @@ def test_it_is_what_torch_calls_and_what_was_learned_is_found_again(name: str) -
             assert one.numbers[number] == other.numbers[number]
 
 
-def learned_as(records: Sequence[OperatorRecord]) -> list[Facts]:
+def learned_as(records: Sequence[OperatorRecord]) -> list[OperatorFeatures]:
     placements = place(records, trace_residency(records), Roof(MACHINE, 1), cache="steady")
-    found = [facts_of(each, 1) for each in placements if each.record.state is not State.FREE]
+    found = [features_of(each, 1) for each in placements if each.record.state is not State.FREE]
     return sorted(found, key=lambda each: (each.group, each.variant, each.numbers))

@@ -12,10 +12,10 @@ from torch import nn
 
 from roofline.core.sampling import Sample
 from roofline.latency.calibration import Calibration
-from roofline.latency.features import facts_of
+from roofline.latency.features import features_of
 from roofline.latency.measuring.calls import Call
 from roofline.latency.predictor import Predictor
-from roofline.latency.samples import Facts, IsolatedSample, OperatorSample, RunSample
+from roofline.latency.samples import IsolatedSample, OperatorFeatures, OperatorSample, RunSample
 from roofline.machine.core_state import CoreState
 from roofline.machine.hardware import Duration, HardwareProfile, Overhead
 from roofline.placement import Roof, place
@@ -243,12 +243,12 @@ def learned_from(graph: Graph, roof: Roof, *, per_call_s: float = 1e-6) -> Predi
     return Predictor(calibration=Calibration([run]))
 
 
-def facts_in(graph: Graph, roof: Roof) -> list[Facts]:
+def facts_in(graph: Graph, roof: Roof) -> list[OperatorFeatures]:
     """What is learned of each operator of a graph."""
     counted = count(graph).records
     placements = place(counted, trace_residency(counted), roof)
     working = (each for each in placements if each.record.state is not State.FREE)
-    return [facts_of(each, roof.threads) for each in working]
+    return [features_of(each, roof.threads) for each in working]
 
 
 def test_predicted_costs_are_what_predict_says() -> None:
@@ -267,7 +267,7 @@ def test_predicted_costs_are_what_predict_says() -> None:
 
 
 def sample(time_s: float, clock_hz: float | None = None) -> IsolatedSample:
-    return IsolatedSample(sample=Sample(times_s=(time_s,)), core_state=CoreState(clock_hz=clock_hz))
+    return IsolatedSample(sample=Sample(times_s=(time_s,)), pace=CoreState(clock_hz=clock_hz))
 
 
 class Clock:

@@ -24,7 +24,7 @@ from roofline.design.advice.subject import (
     is_plain_convolution,
     minimum_s,
 )
-from roofline.latency.prediction import Predicts
+from roofline.latency.prediction import OperatorPredictor
 
 _OVERHEADS = {
     "convolution": "dispatch of convolution",
@@ -208,7 +208,9 @@ RULES: Mapping[Rule, bool] = {
 FLOP take the same time, and none of them is padding."""
 
 
-def proposals_of(analysis: Analysis, predictor: Predicts | None = None) -> tuple[Proposal, ...]:
+def proposals_of(
+    analysis: Analysis, predictor: OperatorPredictor | None = None
+) -> tuple[Proposal, ...]:
     """Return what the rules find, that which saves most first; without `predictor`, of bounds."""
     subject = Subject(analysis, predictor)
     is_bound = subject.basis == "bound"
@@ -217,6 +219,8 @@ def proposals_of(analysis: Analysis, predictor: Predicts | None = None) -> tuple
     return tuple(sorted(found, key=lambda each: -(each.finding.saving_s or 0.0)))
 
 
-def findings_of(analysis: Analysis, predictor: Predicts | None = None) -> tuple[Finding, ...]:
+def findings_of(
+    analysis: Analysis, predictor: OperatorPredictor | None = None
+) -> tuple[Finding, ...]:
     """The findings of `proposals_of`."""
     return tuple(each.finding for each in proposals_of(analysis, predictor))

@@ -12,7 +12,7 @@ from typing import Any
 
 from roofline.analysis import Analysis, Basis, Finding, OperatorRow
 from roofline.core.units import format_percent
-from roofline.latency.prediction import Predicts
+from roofline.latency.prediction import OperatorPredictor
 from roofline.placement import Roof
 from roofline.workload import formulas
 from roofline.workload.dataflow import Dataflow, trace_dataflow
@@ -301,7 +301,7 @@ class Subject:
     """A model's pass, as rules ask about it; times are predicted where all are, else bounds."""
 
     analysis: Analysis
-    predictor: Predicts | None = None
+    predictor: OperatorPredictor | None = None
 
     @property
     def rows(self) -> tuple[OperatorRow, ...]:

@@ -1,1 +1,1 @@
-"""The real time of operators: in place as the model runs, or each on its own."""
+"""Measurement of operator times: in place in a running model, or isolated."""

@@ -1,4 +1,4 @@
-"""Calls of operators that are made again without their model, with tensors of their own."""
+"""Calls of operators that can be repeated without their model, on generated tensors."""
 
 from __future__ import annotations
 
@@ -17,32 +17,30 @@ from roofline.workload.capture.recorder import OnCall
 from roofline.workload.tensors import Role
 
 KEY_VERSION = 1
-"""What a key means; grows when the same key would stand for other work, or for another way of
-timing it."""
+"""Version of keys; grows when a key would stand for other work, or for another measurement."""
 
 _ALIGNMENT_BYTE = 64
-"""Of what torch's allocator gives; a tensor's place in its storage counts within that."""
+"""Alignment of torch's allocator; offsets in a storage count modulo it."""
 
 _OPAQUE = {
     **dict.fromkeys(
-        ("aten._nested_tensor_from_mask", "aten.to_padded_tensor"),
-        "what it makes or takes has no padding, and so no shape",
+        ("aten._nested_tensor_from_mask", "aten.to_padded_tensor"), "nested tensors have no shape"
     ),
-    "aten.mkldnn_rnn_layer_backward": "it reads what oneDNN left in memory of its own format",
+    "aten.mkldnn_rnn_layer_backward": "it reads memory in a format of oneDNN",
 }
-"""Operators that fail on tensors that are like those of a pass and were not made by it."""
+"""Operators that fail on generated tensors."""
 
-_LONGEST_KEY = 600
-"""Lists of an optimizer make keys of many pages, of which this much and a digest are left."""
+_MAX_KEY_LENGTH = 600
+"""Length of keys (an optimizer's would be pages), of which longer ones end with a digest."""
 
 
 @dataclass(frozen=True, slots=True)
-class TensorNeed:
+class TensorArgument:
     """A tensor among the arguments of a call.
 
-    ``storage`` numbers the storages of the call by first appearance: two with the same number share
-    memory, and ``offset_bytes`` is where in it this one begins. ``is_kept`` says that it lives from
-    pass to pass (weights, inputs), so that much else was touched since; others were just computed.
+    ``storage`` numbers the storages of the call by first appearance; ``offset_bytes`` is the offset
+    in it. ``is_kept``: it persists between passes (weights, inputs), so it is cold; others were
+    just computed.
     """
 
     shape: tuple[int, ...]
@@ -54,7 +52,7 @@ class TensorNeed:
 
     @property
     def end_byte(self) -> int:
-        """Where in its storage its last element ends."""
+        """Offset in its storage behind the last element, in bytes."""
         if 0 in self.shape:
             return self.offset_bytes
         reach = 1 + sum(
@@ -68,13 +66,13 @@ class TensorNeed:
         return f"{role}:{_name(self.dtype)}{_plain(self.shape)}/{_plain(self.stride)}{place}"
 
 
-Argument = TensorNeed | tuple["Argument", ...] | object
-"""A tensor's description, a list of arguments, or a number, a name, a type or None as it is."""
+Argument = TensorArgument | tuple["Argument", ...] | object
+"""Description of a tensor, a list of arguments, or a plain value."""
 
 
 @dataclass(frozen=True, slots=True)
-class StorageNeed:
-    """Memory that arguments of a call lie in: its bytes, and the type of the first of them."""
+class ArgumentStorage:
+    """Memory of arguments of a call: its bytes, and the data type of the first of them."""
 
     byte: int
     dtype: torch.dtype
@@ -83,10 +81,10 @@ class StorageNeed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One call of an operator, without its tensors.
+    """A call of an operator, without its tensors.
 
-    ``op`` is the name (``"aten.add"``), ``overload`` which of its forms (``"Tensor"``). ``problem``
-    says why it cannot be made again (it takes packed weights, say); ``""``: it can.
+    ``op`` is the name (``"aten.add"``), ``overload`` the overload (``"Tensor"``). ``problem`` is
+    the reason why it cannot be repeated (packed weights, say), ``""`` if it can.
     """
 
     op: str
@@ -96,47 +94,47 @@ class Call:
     problem: str = ""
 
     def key(self, threads: int) -> str:
-        """The same text for the same work with as many threads, in any model and process."""
+        """Return a text that is the same for the same work and threads in any model."""
         args = ", ".join(map(_text, self.args))
         named = "".join(f", {name}={_text(value)}" for name, value in sorted(self.kwargs))
         text = f"{KEY_VERSION} {self.op}.{self.overload} threads={threads} ({args}{named})"
-        if len(text) <= _LONGEST_KEY:
+        if len(text) <= _MAX_KEY_LENGTH:
             return text
-        return f"{text[:_LONGEST_KEY]} {hashlib.sha256(text.encode()).hexdigest()}"
+        return f"{text[:_MAX_KEY_LENGTH]} {hashlib.sha256(text.encode()).hexdigest()}"
 
     @property
     def function(self) -> Any:
-        """The overload itself."""
+        """Overload in `torch.ops`."""
         space, _, name = self.op.partition(".")
         return getattr(getattr(getattr(torch.ops, space), name), self.overload)
 
     @property
-    def storages(self) -> tuple[StorageNeed, ...]:
-        """The memory that its arguments lie in, by number."""
-        found: list[StorageNeed] = []
-        # By first appearance, so a new number is always the next.
+    def storages(self) -> tuple[ArgumentStorage, ...]:
+        """Memory of the arguments, by number."""
+        found: list[ArgumentStorage] = []
+        # Numbers are in order of appearance, so a new number is always the next.
         for need in _needs((*self.args, *(value for _, value in self.kwargs))):
             if need.storage == len(found):
-                found.append(StorageNeed(need.end_byte, need.dtype, need.is_kept))
+                found.append(ArgumentStorage(need.end_byte, need.dtype, need.is_kept))
             known = found[need.storage]
             byte = max(known.byte, need.end_byte)
-            found[need.storage] = StorageNeed(byte, known.dtype, known.is_kept)
+            found[need.storage] = ArgumentStorage(byte, known.dtype, known.is_kept)
         return tuple(found)
 
 
-def call_of(
+def describe_call(
     func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], roles: Mapping[int, Role]
 ) -> Call:
-    """What `func` is called with."""
+    """Return the description of a call."""
     op, overload = f"{func.namespace}.{func._opname}", func._overloadname
     numbers: dict[int, int] = {}
-    # A part of a storage begins where the part begins: which of many it is does not matter.
+    # Offsets are relative to the first tensor in a storage.
     starts_byte: dict[int, int] = {}
 
-    def need(tensor: torch.Tensor) -> TensorNeed:
+    def need(tensor: torch.Tensor) -> TensorArgument:
         address = tensor.untyped_storage()._cdata
         start_byte = starts_byte[address] // _ALIGNMENT_BYTE * _ALIGNMENT_BYTE
-        return TensorNeed(
+        return TensorArgument(
             shape=tuple(map(int, tensor.shape)),
             stride=tuple(map(int, tensor.stride())),
             dtype=tensor.dtype,
@@ -155,7 +153,7 @@ def call_of(
         if value is None or isinstance(value, _SIMPLE):
             return value
         if isinstance(value, torch.Generator):
-            raise _CannotDescribe("it takes a random number generator of its own")
+            raise _CannotDescribe("it takes a random number generator")
         is_packed = isinstance(value, torch.ScriptObject)
         raise _CannotDescribe(f"it takes {'packed weights' if is_packed else type(value).__name__}")
 
@@ -166,7 +164,7 @@ def call_of(
             if each.layout is not torch.strided:
                 raise _CannotDescribe("it takes a sparse tensor")
             if each.is_quantized:
-                raise _CannotDescribe("it takes a quantised tensor")
+                raise _CannotDescribe("it takes a quantized tensor")
             if each.device.type != "cpu":
                 raise _CannotDescribe(f"it runs on {each.device.type}")
             address, offset_bytes = each.untyped_storage()._cdata, _offset_bytes(each)
@@ -182,7 +180,7 @@ def call_of(
 
 
 class _CannotDescribe(Exception):
-    """Says what an argument is that cannot be made again."""
+    """Reason why an argument cannot be generated."""
 
 
 _SIMPLE = (
@@ -196,26 +194,26 @@ def _offset_bytes(tensor: torch.Tensor) -> int:
 
 
 class CallLog:
-    """The calls of a captured pass, one for each record: ``capture(..., on_call=log.begin)``."""
+    """Calls of a captured pass, one for each record: ``capture(..., on_call=log.begin)``."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
 
     def begin(self) -> OnCall:
-        """What is told of the calls of a pass; those of an earlier one are forgotten."""
+        """Return a function that logs the calls of a new pass."""
         calls = self.calls = list[Call]()
 
         def note(
             func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], roles: Mapping[int, Role]
         ) -> None:
-            calls.append(call_of(func, args, kwargs, roles))
+            calls.append(describe_call(func, args, kwargs, roles))
 
         return note
 
 
-def _needs(values: Iterable[Any]) -> Iterator[TensorNeed]:
+def _needs(values: Iterable[Any]) -> Iterator[TensorArgument]:
     for value in values:
-        if isinstance(value, TensorNeed):
+        if isinstance(value, TensorArgument):
             yield value
         elif isinstance(value, tuple):
             yield from _needs(value)
@@ -226,7 +224,7 @@ def _text(value: Any) -> str:
         return f"[{', '.join(map(_text, value))}]"
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    if isinstance(value, (TensorNeed, torch.dtype)):
+    if isinstance(value, (TensorArgument, torch.dtype)):
         return _name(value)
     return repr(value)
 
@@ -239,47 +237,47 @@ def _plain(numbers: Sequence[int]) -> str:
     return f"[{','.join(map(str, numbers))}]"
 
 
-_MOST_COPIES = 64
-_MOST_COPY_BYTE = 2**30
+_MAX_COPIES = 64
+_MAX_COPY_BYTES = 2**30
 
 _ROUND_BYTE = 64
-"""Storages are as long as a multiple of it, so that any type fits in a whole number of times."""
+"""Sizes of storages are multiples of it, so that they contain whole elements of any type."""
 
 _PATTERN_ELEMENTS = 2**16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """How many copies there are of what is kept, and whether other memory is swept in addition,
-    each time that they all had their turn; ``byte`` is what all arguments take."""
+class CopyPlan:
+    """Number of copies of kept memory, and sweeping of other memory after each rotation; ``byte``
+    is the size of all arguments."""
 
     copies: int
     is_swept: bool
     byte: int
 
 
-def plan_for(storages: Sequence[StorageNeed], *, cycle_bytes: int, turns: int) -> Plan:
-    """As many copies as are cold when their turn comes again, or that and other memory."""
+def plan_copies(storages: Sequence[ArgumentStorage], *, cycle_bytes: int, turns: int) -> CopyPlan:
+    """Return the number of copies that are cold after a rotation, with a sweep if necessary."""
     kept_bytes = sum(each.byte for each in storages if each.is_kept)
     made_bytes = sum(each.byte for each in storages if not each.is_kept)
     copies = 1
     if kept_bytes:
-        # No more than have a turn.
-        most = min(_MOST_COPIES, turns, _MOST_COPY_BYTE // kept_bytes)
+        # No more than are used.
+        most = min(_MAX_COPIES, turns, _MAX_COPY_BYTES // kept_bytes)
         copies = max(1, min(math.ceil(cycle_bytes / kept_bytes), most))
-    return Plan(
+    return CopyPlan(
         copies=copies,
         is_swept=0 < copies * kept_bytes < cycle_bytes,
-        # What is made is there twice.
+        # Computed arguments have a source to copy from.
         byte=copies * kept_bytes + 2 * made_bytes,
     )
 
 
-class Turns:
-    """A call with real arguments, made again and again; ``seconds`` are those of each."""
+class RotatedCall:
+    """A repeated call with real arguments, whose copies rotate; ``seconds`` has its times."""
 
     def __init__(
-        self, call: Call, plan: Plan, *, sweep: Callable[[], None] | None, clock: Clock
+        self, call: Call, plan: CopyPlan, *, sweep: Callable[[], None] | None, clock: Clock
     ) -> None:
         self.seconds: list[float] = []
         self._function = call.function
@@ -289,7 +287,7 @@ class Turns:
         self._result: Any = None
         needs = call.storages
         made = {number: _memory(need) for number, need in enumerate(needs) if not need.is_kept}
-        # The first argument last, so that it is the warmest: it is what was computed last.
+        # The first argument is written last, so that it is the warmest.
         self._written = [(each, each.clone()) for _, each in sorted(made.items(), reverse=True)]
         self._copies: list[tuple[list[Any], dict[str, Any]]] = []
         for _ in range(plan.copies):
@@ -300,8 +298,7 @@ class Turns:
         self._args, self._kwargs = self._copies[0]
 
     def prepare(self) -> None:
-        """What comes before a call: memory is released, other copies have their turn, and the
-        operator before writes what it computes."""
+        """Release the result, rotate the copies, and write computed arguments again."""
         self._result = None
         copy = self._turn % len(self._copies)
         self._turn += 1
@@ -312,8 +309,7 @@ class Turns:
             memory.copy_(source)
 
     def call(self) -> None:
-        """The call, with nothing else between the readings of the clock: small operators take a few
-        microseconds."""
+        """Call the operator, with nothing else between the readings of the clock."""
         function, args, kwargs, clock = self._function, self._args, self._kwargs, self._clock
         start_s = clock()
         result = function(*args, **kwargs)
@@ -323,8 +319,8 @@ class Turns:
 
 
 def _real(value: Argument, memory: Mapping[int, torch.Tensor]) -> Any:
-    """An argument with tensors in the place of their descriptions."""
-    if isinstance(value, TensorNeed):
+    """Return an argument with tensors in place of their descriptions."""
+    if isinstance(value, TensorArgument):
         offset = value.offset_bytes // value.dtype.itemsize
         tensor = torch.empty(0, dtype=value.dtype)
         storage = memory[value.storage].untyped_storage()
@@ -334,9 +330,8 @@ def _real(value: Argument, memory: Mapping[int, torch.Tensor]) -> Any:
     return value
 
 
-def _memory(need: StorageNeed) -> torch.Tensor:
-    """Bytes for a storage, with what operators can compute with as they can with a model's own:
-    numbers in (0, 1), which have a root and are probabilities; zeros, which are indices; truths."""
+def _memory(need: ArgumentStorage) -> torch.Tensor:
+    """Return a storage with valid values: floats in (0, 1), zeros as indices, or True."""
     byte = math.ceil(need.byte / _ROUND_BYTE) * _ROUND_BYTE
     memory = torch.empty(byte, dtype=torch.uint8)
     if need.dtype == torch.bool:
@@ -353,7 +348,7 @@ def _memory(need: StorageNeed) -> torch.Tensor:
 
 @functools.cache
 def _pattern(dtype: torch.dtype) -> torch.Tensor:
-    """Noise, neither small nor large; the same in every process."""
+    """Return noise of medium size, the same in every process."""
     noise = torch.rand(_PATTERN_ELEMENTS, generator=torch.Generator().manual_seed(0))
-    # Away from 0, whose neighbours take some CPUs a hundred times as long.
+    # Away from 0: denormal numbers take some CPUs 100× as long.
     return noise.mul_(0.75).add_(0.125).to(dtype)

@@ -1,4 +1,4 @@
-"""The real time of every operator of a model, in place: as the model runs, with its own data."""
+"""Times of all operators of a model, measured in place while the model runs."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _DEVICE = torch.ops.prim.device.default
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopwatch:
-    """Takes the times of operators; the default is for a CPU, which computes before it returns.
+    """Timer of operators; the default is for a CPU, which computes synchronously.
 
-    ``mark`` gives a mark, now: of the clock, or in the queue of a device. ``seconds`` gives the
-    seconds between each two marks, once all of them are passed.
+    ``mark`` returns the time of the clock, or an event in the queue of a device. ``seconds``
+    returns the seconds between pairs of marks, once all are reached.
     """
 
     mark: Callable[[], Any] = time.perf_counter
@@ -51,7 +51,7 @@ def event_stopwatch(
     make: Callable[[], Any] = lambda: torch.cuda.Event(enable_timing=True),
     synchronize: Callable[[], None] = torch.cuda.synchronize,
 ) -> Stopwatch:
-    """For a CUDA device, which works through a queue: events in it, read once it is empty."""
+    """Return a stopwatch of CUDA events, read after synchronization."""
 
     def mark() -> Any:
         event = make()
@@ -66,8 +66,8 @@ def event_stopwatch(
     return Stopwatch(mark=mark, seconds=seconds)
 
 
-class OperatorClock(TorchDispatchMode, StepListener):
-    """Times the operators of a pass, the same that a recorder writes down.
+class OperatorTimer(TorchDispatchMode, StepListener):
+    """Times the operators of a pass that a recorder records.
 
     ``names`` are those of the last pass, in order.
     """
@@ -80,17 +80,17 @@ class OperatorClock(TorchDispatchMode, StepListener):
         self._is_paused = False
 
     def begin(self) -> None:
-        """A new pass begins."""
+        """Begin a new pass."""
         self.names = []
         self._marks = []
 
     def seconds(self) -> list[float]:
-        """What each operator of the pass took, in seconds."""
+        """Return the time of each operator of the pass, in seconds."""
         return self._stopwatch.seconds(self._marks)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """While this is open, operators run as ever, and are not timed."""
+        """Run operators without timing them."""
         self._is_paused = True
         try:
             yield
@@ -123,14 +123,14 @@ class OperatorClock(TorchDispatchMode, StepListener):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InPlace:
-    """A model's operators, and how long each of them took while the model ran.
+class InPlaceMeasurement:
+    """Times of a model and of its operators, measured in place.
 
-    ``operators`` has one sample for each record of ``capture``, ``end_to_end`` is of passes in
-    which nothing was timed but the whole, in turn with the others; ``compiled`` the same under
-    `torch.compile`. ``core_state`` is the one meanwhile. ``page_faults`` are the minor ones of a
-    pass, ``operator_faults`` those of each operator, ``discarded`` the rounds that did not get the
-    cores; where none did ``are_disturbed`` is true. ``notes`` say what else was noticed.
+    ``operators`` has one sample for each record of ``capture``; ``end_to_end`` is of passes timed
+    only as a whole, interleaved with the others; ``compiled`` the same under `torch.compile`.
+    ``core_state`` is the core clock state. ``page_faults`` are the minor ones of a pass,
+    ``operator_faults`` those of each operator. ``discarded`` rounds waited for cores;
+    ``are_disturbed``: kept ones did too.
     """
 
     capture: Capture
@@ -157,34 +157,33 @@ def measure_in_place(
     gauges: Gauges | None = None,
     stopwatch: Stopwatch | None = None,
     progress: Progress | None = None,
-) -> InPlace:
-    """Runs `model` for real, on copies of its tensors, and times it and each of its operators.
+) -> InPlaceMeasurement:
+    """Run `model` on copies of its tensors, and time it and each of its operators.
 
-    ``name`` is what messages call it; ``compiled`` times it under `torch.compile` too.
-
-    Operators are recorded and timed on the same model in the same state, after it is warm: what it
-    keeps from its first pass (masks, tables) is not made again.
+    ``name`` is for messages; ``compiled`` also times it under `torch.compile`. Operators are
+    recorded and timed after a warm-up, without tensors cached by the first pass (masks, tables).
     """
     is_on_cuda = run.device == "cuda"
     if gauges is None:
-        gauges = Gauges(wait=torch.cuda.synchronize, waits=True) if is_on_cuda else Gauges()
+        of_device = Gauges(synchronize=torch.cuda.synchronize, is_asynchronous=True)
+        gauges = of_device if is_on_cuda else Gauges()
     if stopwatch is None:
         stopwatch = event_stopwatch() if is_on_cuda else Stopwatch()
     if any(each.is_meta for each in (*model.parameters(), *model.buffers())):
-        raise ModelError(f"{name} has no weights (it is on the meta device), so it cannot run")
+        raise ModelError(f"{name}: has no weights (meta device); give a model with weights")
     paths = module_paths(model)
     training_step = (training or TrainingConfig()).new_step() if run.train else None
     with capture_lock, torch.random.fork_rng(devices=[]), raise_as_model_error(name, paths):
-        # The same noise every time, so that the same command runs the same.
+        # The same command runs with the same noise.
         torch.manual_seed(0)
-        # Elsewhere than on a CPU, copies of a model's tensors are made there.
+        # Tensors are copied to other devices.
         device = torch.device(run.device) if run.device != "cpu" else None
         with prepare_model(model, inputs, run, RealTensors(run, device), training_step) as stage:
             stage.prepare(StepListener())
             stage.step(StepListener())
             recording = Recording(stage, paths, is_first=False)
             expected = [each.op for each in recording.recorder.records]
-            clock, silence = OperatorClock(stopwatch), StepListener()
+            clock, silence = OperatorTimer(stopwatch), StepListener()
             seconds: list[list[float]] = []
             resident_bytes: list[int] = []
 
@@ -204,14 +203,14 @@ def measure_in_place(
                 except (KeyboardInterrupt, RooflineError):
                     raise
                 except BaseException as error:
-                    said = " ".join(str(error).split()) or type(error).__name__
-                    notes.append(f"torch.compile failed, so it was not timed: {said[:200]}")
-            fault_counter = OperatorClock(Stopwatch(mark=gauges.page_faults))
+                    reason = " ".join(str(error).split()) or type(error).__name__
+                    notes.append(f"torch.compile failed, not timed: {reason[:200]}")
+            fault_counter = OperatorTimer(Stopwatch(mark=gauges.page_faults))
             page_faults = _operator_pass(stage, fault_counter, expected, name)
             rounds = run_rounds(subjects, gauges, effort, progress=progress, what=f"timing {name}")
         # Warm-ups ran before all rounds.
         kept = [seconds[effort.warm_ups + number] for number in rounds.kept]
-        return InPlace(
+        return InPlaceMeasurement(
             capture=recording.capture(),
             end_to_end=Sample(times_s=rounds.times_s(0)),
             operators=tuple(
@@ -224,7 +223,7 @@ def measure_in_place(
             are_disturbed=rounds.are_disturbed,
             core_state=rounds.core_state,
             compiled=Sample(times_s=rounds.times_s(2)) if len(subjects) > 2 else None,
-            notes=(*notes, *growth(resident_bytes, len(subjects))),
+            notes=(*notes, *memory_growth_notes(resident_bytes, len(subjects))),
         )
 
 
@@ -237,7 +236,7 @@ def measure_whole(
     effort: Effort,
     gauges: Gauges | None = None,
 ) -> Rounds:
-    """Times passes of `model` as a whole, on copies of its tensors, and nothing else."""
+    """Time whole passes of `model`, on copies of its tensors."""
     paths = module_paths(model)
     silence = StepListener()
     with capture_lock, torch.random.fork_rng(devices=[]), raise_as_model_error(name, paths):
@@ -247,9 +246,9 @@ def measure_whole(
 
 
 def _operator_pass(
-    stage: PreparedModel, clock: OperatorClock, expected: Sequence[str], name: str
+    stage: PreparedModel, clock: OperatorTimer, expected: Sequence[str], name: str
 ) -> list[float]:
-    """What `clock` reads of each operator of a pass, which must be those that were recorded."""
+    """Return the readings of `clock` for each operator of a pass, checked against the record."""
     clock.begin()
     with clock:
         alive = stage.step(clock)
@@ -263,8 +262,8 @@ def _operator_pass(
         names[place] if place < len(names) else "none" for names in (expected, clock.names)
     )
     raise MeasurementError(
-        f"{name} calls other operators from pass to pass (operator {place} was {there},"
-        f" then {here}), so they cannot be timed one by one"
+        f"{name}: operators differ between passes (operator {place} was {there}, then {here}), so"
+        " they cannot be timed"
     )
 
 
@@ -272,12 +271,12 @@ _GROWTH_BYTE = 2**16
 _LEAST_ROUNDS = 4
 
 
-def growth(resident_bytes: Sequence[int], passes: int) -> tuple[str, ...]:
-    """A note on a model that keeps more memory after every round."""
+def memory_growth_notes(resident_bytes: Sequence[int], passes: int) -> tuple[str, ...]:
+    """Return a note if memory grows after every round."""
     more = [after - before for before, after in itertools.pairwise(resident_bytes)]
     if len(more) < _LEAST_ROUNDS or min(more) < _GROWTH_BYTE:
         return ()
     return (
-        f"the model keeps {format_bytes(round(median(more) / passes))} more after every pass: it"
-        " page faults and times that grow with the number of passes",
+        f"memory of the process grows by {format_bytes(round(median(more) / passes))} per pass:"
+        " page faults and times grow with the number of passes",
     )

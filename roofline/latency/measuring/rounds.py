@@ -1,4 +1,4 @@
-"""Rounds: everything that is compared runs once in each, and a disturbed round does not count."""
+"""Rounds of timed passes: each subject runs once in a round; disturbed rounds are discarded."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from roofline.machine.core_state import CoreState, median_core_state
 Clock = Callable[[], float]
 
 LEAST_CPU_SHARE = 0.95
-"""Of a pass's wall time, what the thread that runs it must have had a core for.
+"""Share of a pass's wall time in which its thread must have had a core.
 
-On a quiet host 95 of 100 passes have 0.995 of it; one that waited for a core took that much longer.
+On a quiet host 95 of 100 passes have 0.995; a pass that waited for a core takes that much longer.
 """
 
 
 def process_faults() -> int:
-    """Minor page faults of this process so far, all threads together; 0 where nobody counts."""
+    """Return the minor page faults of this process so far; 0 where they are not counted."""
     try:
         import resource
     except ImportError:
@@ -34,26 +34,24 @@ def process_faults() -> int:
 _TASKS = Path("/proc/self/task")
 
 
-def waited_for_cores_s() -> float:
-    """Seconds that threads of this process were ready and had no core, all together.
+def run_queue_wait_s() -> float:
+    """Return the seconds that threads of this process waited in run queues, in total.
 
-    Where the system does not tell (it is Linux's account of its scheduler), 0: then only the thread
-    that runs the pass is watched.
+    0 without Linux's scheduler statistics: then only the thread that runs the pass is watched.
     """
     waited_ns = 0
     try:
         for task in _TASKS.iterdir():
             waited_ns += int((task / "schedstat").read_text().split()[1])
     except (OSError, ValueError, IndexError):
-        # A thread that ended in between takes its account along.
+        # Statistics of a thread that ended in between are lost.
         pass
     return waited_ns / 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Passage:
-    """One pass: its wall time in seconds, its minor page faults, and the share of the wall time in
-    which all of its threads had the cores that they asked for."""
+class TimedPass:
+    """One pass: wall time in seconds, minor page faults, share of the time with all cores."""
 
     wall_s: float
     page_faults: int
@@ -61,57 +59,52 @@ class Passage:
 
     @property
     def is_disturbed(self) -> bool:
-        """Whether the pass waited for a core that others had."""
+        """Return True if the pass waited for a core that another process used."""
         return self.cpu_share < LEAST_CPU_SHARE
 
 
 SHORTEST_S = 1e-9
-"""Less than clocks tell apart: what took none of their ticks is not taken to take no time."""
+"""Shortest time recorded, below the resolution of clocks: no time is 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauges:
-    """Clocks in seconds and the counter of page faults; fakes in tests. ``waited`` are the seconds
-    that threads had no core when they asked for one.
+    """Clocks in seconds and the counter of page faults; tests replace them.
 
-    ``core_state`` reads how fast the cores run, which takes some hundred microseconds.
-    ``wait`` returns when all that was asked of the device is done (CUDA; a CPU does it at once),
-    and ``waits`` says that there is such a wait, in which the thread has no core.
+    ``core_state`` reads clock and latency of the cores, in some hundred microseconds.
+    ``synchronize`` waits for an asynchronous device (CUDA); the thread has no core meanwhile.
     """
 
     wall: Clock = time.perf_counter
     thread_cpu: Clock = time.thread_time
     page_faults: Callable[[], int] = process_faults
-    waited: Clock = waited_for_cores_s
+    run_queue_wait: Clock = run_queue_wait_s
     core_state: Callable[[], CoreState] = CoreState
-    wait: Callable[[], None] = field(default=lambda: None)
-    waits: bool = False
+    synchronize: Callable[[], None] = field(default=lambda: None)
+    is_asynchronous: bool = False
 
-    def passage(self, subject: Callable[[], object]) -> Passage:
+    def time_pass(self, subject: Callable[[], object]) -> TimedPass:
         """Run one pass; the wall clock is read right before and after it."""
-        self.wait()
-        page_faults, waited_s, thread_cpu_s = self.page_faults(), self.waited(), self.thread_cpu()
-        start_s = self.wall()
+        self.synchronize()
+        page_faults, waited_s = self.page_faults(), self.run_queue_wait()
+        thread_cpu_s, start_s = self.thread_cpu(), self.wall()
         subject()
-        self.wait()
+        self.synchronize()
         wall_s = max(self.wall() - start_s, SHORTEST_S)
         share = (self.thread_cpu() - thread_cpu_s) / wall_s
-        # While one thread waits for a core, the others spin at the next barrier and look busy.
-        share = min(share, 1.0 - (self.waited() - waited_s) / wall_s)
-        return Passage(
+        # While one thread waits for a core, others spin at the next barrier and look busy.
+        share = min(share, 1.0 - (self.run_queue_wait() - waited_s) / wall_s)
+        return TimedPass(
             wall_s=wall_s,
             page_faults=max(0, self.page_faults() - page_faults),
-            cpu_share=1.0 if self.waits else min(1.0, max(0.0, share)),
+            cpu_share=1.0 if self.is_asynchronous else min(1.0, max(0.0, share)),
         )
 
 
 @contextlib.contextmanager
-def team(threads: int, cores: Sequence[int]) -> Iterator[None]:
-    """Within, torch computes with `threads` threads, on as many `cores` where there are more.
-
-    Afterwards their number, and where each thread of the process may run, are as before.
-    """
-    # Gauges are read where no torch is.
+def torch_threads(threads: int, cores: Sequence[int]) -> Iterator[None]:
+    """Set torch to `threads` threads, pinned to as many `cores` if there are more; then restore."""
+    # This module is also used without torch.
     import torch
 
     before = torch.get_num_threads()
@@ -125,10 +118,10 @@ def team(threads: int, cores: Sequence[int]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _on(cpus: set[int]) -> Iterator[None]:
-    """All threads of the process on `cpus`; where the system has no such thing, nothing."""
+    """Pin all threads of the process to `cpus`, where the system can; then restore."""
     before: dict[int, set[int]] = {}
     for thread in _threads():
-        # A thread may end in between, or belong to a container's cpuset that says otherwise.
+        # A thread may end in between, or a container's cpuset may refuse.
         with contextlib.suppress(OSError, AttributeError):
             allowed = os.sched_getaffinity(thread)
             os.sched_setaffinity(thread, cpus)
@@ -138,7 +131,7 @@ def _on(cpus: set[int]) -> Iterator[None]:
         yield
     finally:
         for thread in _threads():
-            # Those that began meanwhile inherited the smaller set.
+            # Threads that began meanwhile inherited the smaller set.
             with contextlib.suppress(OSError, AttributeError):
                 os.sched_setaffinity(thread, before.get(thread, whole) or whole)
 
@@ -152,56 +145,54 @@ def _threads() -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How much is measured.
+    """Warm-up passes, limits of the number of rounds, and a time budget in seconds.
 
-    ``warm_ups`` passes come first and do not count; at least ``least`` rounds and at most ``most``
-    do, for about ``budget_s`` seconds. As many rounds more as ``patience`` times those that count
-    may be thrown away.
+    Up to ``extra_share`` × ``min_rounds`` disturbed rounds are discarded and repeated.
     """
 
     warm_ups: int = 2
-    least: int = 5
-    most: int = 30
+    min_rounds: int = 5
+    max_rounds: int = 30
     budget_s: float = 3.0
-    patience: float = 1.0
+    extra_share: float = 1.0
 
     def __post_init__(self) -> None:
-        if not (self.warm_ups >= 0 and 1 <= self.least <= self.most and self.budget_s >= 0):
-            raise ValueError(f"no such effort: {self}")
+        is_range = 1 <= self.min_rounds <= self.max_rounds
+        if not (self.warm_ups >= 0 and is_range and self.budget_s >= 0):
+            raise ValueError(f"effort is out of range: {self}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
-    """What rounds gave: for each one that counts, the passes of all subjects in their order.
+    """Kept rounds: for each, the passes of all subjects in their order.
 
-    ``kept`` are their numbers, from 0, among all that ran; ``core_states`` are those
-    at their beginning and end. ``discarded`` is how many were thrown away because a pass did
-    not get the cores. Where too few were left, the least disturbed of them count too, and
-    ``are_disturbed`` says so.
+    ``kept`` are the indices of the kept rounds among all that ran, ``core_states`` the states
+    around each. ``discarded`` is the number of rounds in which a pass waited for cores. If too few
+    were left, the least disturbed are kept too, and ``are_disturbed`` is True.
     """
 
-    passages: tuple[tuple[Passage, ...], ...]
+    passes: tuple[tuple[TimedPass, ...], ...]
     kept: tuple[int, ...]
     core_states: tuple[CoreState, ...]
     discarded: int
     are_disturbed: bool
 
     def times_s(self, subject: int) -> tuple[float, ...]:
-        """The seconds that the subject of this number took, in the rounds that count."""
-        return tuple(each[subject].wall_s for each in self.passages)
+        """Return the seconds of the subject of this index in each kept round."""
+        return tuple(each[subject].wall_s for each in self.passes)
 
     def page_faults(self, subject: int) -> tuple[int, ...]:
-        """Its minor page faults."""
-        return tuple(each[subject].page_faults for each in self.passages)
+        """Return the minor page faults of a subject in each kept round."""
+        return tuple(each[subject].page_faults for each in self.passes)
 
     @property
     def core_state(self) -> CoreState:
-        """The median core state of the rounds that count."""
+        """Median core clock state of the kept rounds."""
         return median_core_state(self.core_states)
 
 
-_PACE_HOLDS_S = 0.02
-"""The clock of a core changes over seconds; reading it takes longer than many operators do."""
+_STATE_INTERVAL_S = 0.02
+"""Interval between readings of the core clock, which take longer than many operators."""
 
 
 def run_rounds(
@@ -212,42 +203,40 @@ def run_rounds(
     progress: Progress | None = None,
     what: str = "",
 ) -> Rounds:
-    """Runs all subjects in turn, round after round."""
+    """Run all subjects once per round, within the effort."""
     for _ in range(effort.warm_ups):
         for subject in subjects:
             subject()
     begin = gauges.wall()
-    clean: list[tuple[int, tuple[Passage, ...], CoreState]] = []
-    disturbed: list[tuple[int, tuple[Passage, ...], CoreState]] = []
+    clean: list[tuple[int, tuple[TimedPass, ...], CoreState]] = []
+    disturbed: list[tuple[int, tuple[TimedPass, ...], CoreState]] = []
     core_state, age_s = gauges.core_state(), 0.0
     while True:
         started_at = core_state
-        passages = tuple(map(gauges.passage, subjects))
-        age_s += math.fsum(each.wall_s for each in passages)
-        if age_s > _PACE_HOLDS_S:
+        passes = tuple(map(gauges.time_pass, subjects))
+        age_s += math.fsum(each.wall_s for each in passes)
+        if age_s > _STATE_INTERVAL_S:
             core_state, age_s = gauges.core_state(), 0.0
         number = len(clean) + len(disturbed)
-        is_disturbed = any(each.is_disturbed for each in passages)
-        found = (number, passages, median_core_state((started_at, core_state)))
+        is_disturbed = any(each.is_disturbed for each in passes)
+        found = (number, passes, median_core_state((started_at, core_state)))
         (disturbed if is_disturbed else clean).append(found)
         elapsed_s = gauges.wall() - begin
         if progress is not None:
-            by_count = len(clean) / effort.least
+            by_count = len(clean) / effort.min_rounds
             by_time = elapsed_s / effort.budget_s if effort.budget_s else 1.0
             progress(min(1.0, by_count, by_time), what)
         is_late = elapsed_s >= effort.budget_s
-        if len(clean) >= effort.most or (len(clean) >= effort.least and is_late):
+        if len(clean) >= effort.max_rounds or (len(clean) >= effort.min_rounds and is_late):
             break
-        if len(disturbed) >= effort.least * (1 + effort.patience) and is_late:
+        if len(disturbed) >= effort.min_rounds * (1 + effort.extra_share) and is_late:
             break
-    # Better than nothing, as long as it is said: those that are left are too few to go without.
-    least_disturbed = sorted(
-        disturbed, key=lambda each: -min(passage.cpu_share for passage in each[1])
-    )
-    filled = least_disturbed[: max(0, effort.least - len(clean))]
+    # Too few undisturbed rounds: the least disturbed fill them up, which the result reports.
+    least_disturbed = sorted(disturbed, key=lambda each: -min(one.cpu_share for one in each[1]))
+    filled = least_disturbed[: max(0, effort.min_rounds - len(clean))]
     numbers, rounds, core_states = zip(*clean, *filled, strict=True)
     return Rounds(
-        passages=rounds,
+        passes=rounds,
         kept=numbers,
         core_states=core_states,
         discarded=len(disturbed) - len(filled),

@@ -28,8 +28,8 @@ from roofline.design.comparison.cells import Cell, cell_of
 from roofline.errors import RooflineError, error_text
 from roofline.latency.predictor import Predictor
 from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.analyses import assemble
-from roofline.pipeline.runs import CapturedPass, Workload, workload_of
+from roofline.pipeline.analyses import assemble_analysis
+from roofline.pipeline.runs import CapturedPass, Workload, build_workload
 from roofline.placement import Roof
 from roofline.run import RunOptions
 
@@ -169,7 +169,7 @@ class Context:
 
     def _cell(self, found: CapturedPass, machine: int) -> Cell:
         return cell_of(
-            assemble(
+            assemble_analysis(
                 found,
                 self._roofs[machine],
                 cold=self.options.cold,
@@ -192,7 +192,7 @@ class Context:
                 from roofline.workload.models.expressions.reading import bind_variables
 
                 model = bind_variables(model, {name: values[name] for name in design.variables})
-        return workload_of(model, self.inputs, options, on=on)
+        return build_workload(model, self.inputs, options, on=on)
 
     def _options(self, job: Job) -> RunOptions:
         """The options at a point whose axes may be options."""

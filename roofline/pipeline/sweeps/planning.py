@@ -23,7 +23,7 @@ from roofline.design.comparison.axes import (
 from roofline.errors import HardwareError, InputError, ModelError, argument, did_you_mean
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.machines import Hardware, hardware_for, predictor_of, threads_on
+from roofline.pipeline.machines import Hardware, load_predictor, resolve_hardware, threads_on
 from roofline.pipeline.sweeps.jobs import Context, Design, Job, Machine, files_of_designs
 from roofline.run import RunOptions, each_of, machine_name
 
@@ -294,11 +294,11 @@ def _machines(
     loaded: dict[str, tuple[HardwareProfile, Any]] = {}
     notes: list[str] = []
     for name, named in asked.items():
-        profile, said = hardware_for(named, progress)
+        profile, said = resolve_hardware(named, progress)
         notes += said
         # What was learned is of passes whose caches the pass before had filled.
         run, no_cache = options.run(profile.device), options.no_cache
-        learned = None if options.cold else predictor_of(profile, named, run, no_cache=no_cache)
+        learned = None if options.cold else load_predictor(profile, named, run, no_cache=no_cache)
         loaded[name] = profile, learned
     found: list[Machine] = []
     for point in grid.of(_OF_MACHINES).points():

@@ -332,7 +332,7 @@ def _result(plan: Plan, cells: Mapping[Job, Sequence[Cell]]) -> Comparison:
         hardware=plan.hardware,
         threads=plan.threads,
         run=_run_words(plan),
-        calibration=learned[0].calibration.said if learned and is_predicted else "",
+        calibration=learned[0].calibration.description if learned and is_predicted else "",
         warnings=tuple(dict.fromkeys(warnings)),
     )
 
@@ -353,8 +353,8 @@ def _warnings(plan: Plan, is_predicted: bool) -> list[str]:
     if is_predicted:
         return notes
     if options.train or options.autocast or options.cold or any(each != "cpu" for each in run_on):
-        only = "what is learned is of repeated eager inference on a CPU, without autocast"
-        return [*notes, f"bounds only: {only}"]
+        only = "calibration covers repeated eager inference on a CPU without autocast"
+        return [*notes, f"minimum times only: {only}"]
     return [*notes, *(no_calibration(each.name) for each in plan.hardware)]
 
 

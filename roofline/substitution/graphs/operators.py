@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import (
 )
 
 from roofline.errors import error_text
-from roofline.latency.measuring.calls import Call, call_of
+from roofline.latency.measuring.calls import Call, describe_call
 from roofline.run import Run
 from roofline.substitution.graphs.graph import (
     INPUT,
@@ -94,7 +94,7 @@ def outcome_of(call: Callable[[Sequence[Any]], Any], places: tuple[Place, ...]) 
     def note(
         func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], roles: Mapping[int, Role]
     ) -> None:
-        calls.append(call_of(func, args, kwargs, roles))
+        calls.append(describe_call(func, args, kwargs, roles))
 
     with torch.no_grad(), silence_fake_tensor_log():
         tensors = _tensors(fakes, places)
