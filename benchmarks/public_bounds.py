@@ -294,7 +294,7 @@ def machine_of(device: str, *, tf32: bool) -> Machine:
         said = str(error).partition("(see")[0].strip()
         is_unknown = said.startswith("unknown hardware")
         return Machine(error=f"no machine file for {device}" if is_unknown else said)
-    if profile.knows_only_dram:
+    if profile.has_single_memory_level:
         return Machine(error=f"machine file '{profile.name}' has no caches: no minimum time")
     return Machine(roof=_roof(profile.name, tf32=tf32))
 

@@ -75,7 +75,7 @@ def machine_row(profile: HardwareProfile) -> Sequence[str]:
         return max(each.peak_bytes_per_s for each in level.bandwidth)
 
     capacity, cache = profile.memory_capacity_bytes, "–"
-    if not profile.knows_only_dram:
+    if not profile.has_single_memory_level:
         last = profile.memory[-2]
         cache = f"{last.name} {last.capacity_bytes / 2**20:.4g}: {bandwidth(last) / 1e12:.3g}"
     return (

@@ -126,7 +126,7 @@ def _kernel_minimum(
         for is_any, (time_s, ceiling) in enumerate(roof.compute_times(record) or ())
     )
     level_bytes = roof.level_bytes(reuses)
-    if roof.profile.knows_only_dram:
+    if roof.profile.has_single_memory_level:
         level_bytes = {roof.profile.memory[0].name: traffic_bytes}
     level_bytes = {name: min(byte, traffic_bytes) for name, byte in level_bytes.items()}
     memory_s, level = roof.memory_bound(level_bytes, sum(each.byte for each in kernel.outputs))

@@ -99,13 +99,13 @@ class Roof(MachineRoof):
         For convolutions, with the algorithm of the fewest FLOP among those of the machine's
         library. None: its FLOP, or the ceiling of its type, is unknown.
         """
-        of_products, of_any = self.ceilings_of(record, compute_as)
+        of_macs, of_any = self.ceilings_of(record, compute_as)
         min_flop = self._min_flop(record)
-        if min_flop is None or of_products is None or of_any is None:
+        if min_flop is None or of_macs is None or of_any is None:
             return None
         direct_flop = record.work.min_mac_flop or 0
         return (
-            (self.least_share(record) * direct_flop / of_products.flop_per_s, of_products),
+            (self.least_share(record) * direct_flop / of_macs.flop_per_s, of_macs),
             (min_flop / of_any.flop_per_s, of_any),
         )
 
@@ -182,7 +182,7 @@ class Roof(MachineRoof):
         if record.state is State.FREE:
             return Placement(record=record, bound=Bound.FREE, eager_min_time_s=0.0)
         level_bytes = self.level_bytes(reuses)
-        if self.profile.knows_only_dram:
+        if self.profile.has_single_memory_level:
             # Classic roofline: every operand crosses the only level.
             level_bytes = {self.profile.memory[0].name: record.work.traffic_bytes}
         memory_s, slowest = self.memory_bound(
@@ -275,7 +275,7 @@ def roof_notes(placements: Sequence[Placement], roof: Roof, run_on: Device = "cp
             f"hardware '{profile.name}' has no ceilings: minimum times are unknown; run"
             " `roofline measure` on that machine"
         ]
-    if profile.knows_only_dram:
+    if profile.has_single_memory_level:
         notes.append(classic_model_note(profile))
     if profile.device != run_on:
         notes.append(other_device_note(profile, run_on))

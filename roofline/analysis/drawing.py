@@ -64,7 +64,7 @@ def subtitle_of(analysis: Analysis) -> str:
     profile = analysis.hardware
     state = "warm caches" if analysis.cache == "steady" else "cold caches"
     points = "points: eager minimum times"
-    if profile.knows_only_dram:
+    if profile.has_single_memory_level:
         points = f"points: eager minimum times, all operands from {profile.memory[0].name}"
     if is_measured(analysis):
         points = "points: measured times"

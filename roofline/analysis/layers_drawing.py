@@ -25,7 +25,7 @@ from roofline.core.text import printable
 from roofline.core.units import format_flop_per_s, format_intensity, format_percent, format_s
 from roofline.machine.catalog import load_hardware
 from roofline.machine.hardware import HardwareProfile, describe_threads
-from roofline.machine.losses import Layer, layers_of, loss_notes, loss_words
+from roofline.machine.losses import Layer, layers_of, loss_notes, format_loss
 from roofline.machine.report import main_unit
 from roofline.machine.roof import ComputeRoof, LevelRoof, MachineRoof, ceiling_of, diagonal_of
 from roofline.placement import Bound
@@ -208,7 +208,7 @@ def layers_of_analysis(analysis: Analysis, paper: HardwareProfile | None) -> Roo
 def layers_of_machine(profile: HardwareProfile, paper: HardwareProfile | None) -> RoofLayers:
     """Return the roof of a machine on all its threads in layers: of every data type."""
     roof = MachineRoof(profile, profile.threads)
-    main, units = main_unit(roof), roof.of_products.values()
+    main, units = main_unit(roof), roof.mac_ceilings.values()
     ordered = sorted(units, key=lambda each: (each != main, -each.flop_per_s))
     return _layers(roof, ordered, [], paper)
 
@@ -405,7 +405,7 @@ def _draw_losses(axes: Axes, layers: RoofLayers) -> Iterator[tuple[float, float,
             x = math.sqrt(start * min((layers.top_flop_per_s or top) / middle, right))
             y = x * middle
         if math.log(high / low) >= least_y:
-            yield x, y, loss_words(each.loss or 0.0)
+            yield x, y, format_loss(each.loss or 0.0)
     if layers.software is None:
         for each, best in layers.library_gaps:
             fastest = max((level.per_s for level in layers.memory), default=None)

@@ -87,7 +87,7 @@ def headline(analysis: Analysis) -> str:
             f" {pass_noun(analysis.run)}, minimum unknown (no ceilings)"
         )
     source = "eager"
-    if analysis.hardware.knows_only_dram:
+    if analysis.hardware.has_single_memory_level:
         # Caches, missing in the profile, can make a run faster.
         source += f", all operands from {printable(analysis.hardware.memory[0].name)}"
     minimum, limits = f"minimum {format_s(totals.eager_min_time_s)}", list(_limits(analysis))

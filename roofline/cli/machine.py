@@ -368,14 +368,14 @@ def _present(result: Result, warnings: Iterable[str], output: Output) -> None:
 
 def _known(name: str) -> tuple[HardwareProfile, tuple[str, ...]]:
     """Return the profile of that name, and warnings on what no longer holds."""
-    from roofline.machine.catalog import find_hardware, host_file, load_hardware, still_valid
+    from roofline.machine.catalog import find_hardware, host_file, load_hardware, validate_for_host
 
     profile = load_hardware(name)
     if find_hardware(name) != host_file():
         return profile, ()
     from roofline.pipeline.measuring import this_host
 
-    return still_valid(profile, this_host())
+    return validate_for_host(profile, this_host())
 
 
 # hardware fit

@@ -241,11 +241,13 @@ _OTHER_HOST = "the profile is from another host"
 
 
 def is_about_host(note: str) -> bool:
-    """Return True if a note of `still_valid` reports another host."""
+    """Return True if a note of `validate_for_host` reports another host."""
     return note.startswith(_OTHER_HOST)
 
 
-def still_valid(profile: HardwareProfile, host: Host) -> tuple[HardwareProfile, tuple[str, ...]]:
+def validate_for_host(
+    profile: HardwareProfile, host: Host
+) -> tuple[HardwareProfile, tuple[str, ...]]:
     """Return `profile` without figures invalid on `host`, and warnings, one line each.
 
     A changed fingerprint gives a warning; a changed torch removes library ceilings and overheads.

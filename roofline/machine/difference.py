@@ -29,7 +29,14 @@ from roofline.core.dtypes import dtype
 from roofline.core.text import counted
 from roofline.core.units import MISSING, format_percent, format_si
 from roofline.machine.hardware import HardwareProfile, describe_threads
-from roofline.machine.quantities import Quantity, age, best_of, named, origin, quantities_of
+from roofline.machine.quantities import (
+    Quantity,
+    age,
+    best_figures,
+    figure_names,
+    origin,
+    quantities_of,
+)
 from roofline.result import Result
 
 FLOOR = 0.04
@@ -213,7 +220,7 @@ class HardwareDifference(Result):
     @property
     def best(self) -> tuple[Pair, ...]:
         """Highest rate of each data type, ridge points and memory; widest type first."""
-        pairs = self._joined(best_of(self.first), best_of(self.second))
+        pairs = self._joined(best_figures(self.first), best_figures(self.second))
 
         def order(pair: Pair) -> tuple[object, ...]:
             each = pair.one
@@ -372,7 +379,7 @@ def _change_summary(change: HardwareDifference) -> str:
         one, is_peak = each.one, each.leading_ratio != each.sustained_ratio
         old, new = map(one.text, each.peaks if is_peak else each.sustained)
         kind = " peak" if is_peak and one.measure != "s" else ""
-        (name,) = named([one], threaded=one.what != "clock")
+        (name,) = figure_names([one], threaded=one.what != "clock")
         parts.append(f"{name}{kind} {old} → {new} ({_times(each.leading_ratio)})")
     more = len(found) - _MOST_IN_SUMMARY
     parts += [f"{more} more"] if more > 0 else []
@@ -424,7 +431,7 @@ def _changes(change: HardwareDifference) -> Iterable[Block]:
     if hosts := change.host_difference:
         yield from notes("Different hosts", [hosts], urgent=True)
     for title, which in (("New figures", 1), ("Missing figures", 0)):
-        found = named((each.one for each in change.only(which)), threaded=True)
+        found = figure_names((each.one for each in change.only(which)), threaded=True)
         more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
         lines = [", ".join(found[:_MOST_NAMES]) + more] if found else []
         yield from notes(f"{title}: {len(change.only(which))}", lines)

@@ -19,7 +19,14 @@ from roofline.core.rows import grouped
 from roofline.core.text import counted, printable
 from roofline.core.units import format_capacity, format_si
 from roofline.machine.hardware import BandwidthCurve, HardwareProfile, describe_threads
-from roofline.machine.quantities import Line, Quantity, first_of, lines_of, origin, quantities_of
+from roofline.machine.quantities import (
+    Line,
+    Quantity,
+    first_of,
+    group_by_threads,
+    origin,
+    quantities_of,
+)
 from roofline.machine.report import by_type, main_unit, signed_percent
 from roofline.machine.roof import ComputeRoof, MachineRoof, ceiling_of, diagonal_of, line_name
 from roofline.plots.figures import foot_figure, prepare_axes, title_figure, words
@@ -143,7 +150,7 @@ def roof_of(profile: HardwareProfile) -> RoofLines:
         *(line(unit, roof, "library") for unit in kernels.values()),
     ]
     if single:
-        ceilings += [line(unit, single) for unit in single.of_products.values()]
+        ceilings += [line(unit, single) for unit in single.mac_ceilings.values()]
     unit, top = main_unit(roof), roof.units[0] if roof.units else None
     return RoofLines(
         ceilings=tuple(sorted(ceilings, key=lambda each: -each.flop_per_s)),
@@ -163,8 +170,8 @@ def _draw_roof(panel: SubFigure, profile: HardwareProfile) -> None:
     handles = []
     threads = describe_threads(profile, profile.threads)
     for kind, look in looks.items():
-        whose = {"hardware": "hardware", "library": "library (torch)"}[kind]
-        handles.append(Line2D([], [], label=f"{whose}, {threads}", **look))
+        name = {"hardware": "hardware", "library": "library (torch)"}[kind]
+        handles.append(Line2D([], [], label=f"{name}, {threads}", **look))
     if single := _one_thread(profile):
         thin: dict[str, Any] = {"color": SOFT, "linewidth": 0.6}
         left, right = axes.get_xlim()
@@ -178,7 +185,7 @@ def _draw_roof(panel: SubFigure, profile: HardwareProfile) -> None:
 
 
 def _with_theory(profile: HardwareProfile) -> list[Line]:
-    return lines_of(each for each in quantities_of(profile) if each.theoretical)
+    return group_by_threads(each for each in quantities_of(profile) if each.theoretical)
 
 
 def loss_lines(profile: HardwareProfile) -> list[Line]:

@@ -148,7 +148,7 @@ def _theory_of(paper: HardwareProfile, threads: int, line: _Line) -> tuple[float
     if isinstance(line, ComputeRoof):
         same = _of_unit(paper, line, threads)
         if not same and threads <= paper.threads:
-            best = MachineRoof(paper, threads).of_products.get(line.dtype)
+            best = MachineRoof(paper, threads).mac_ceilings.get(line.dtype)
             same = _of_unit(paper, best, threads) if best else []
         return _theoretical(same)
     for level in paper.memory:
@@ -176,7 +176,7 @@ def _theoretical(figures: Iterable[_Figure]) -> tuple[float, str] | None:
     return None
 
 
-def loss_words(loss: float) -> str:
+def format_loss(loss: float) -> str:
     """Return a loss with its sign: ``"-37.9 %"``, ``"no loss"``, ``"+2.1 %, above theory"``."""
     if abs(loss) < _NOTHING_LOST:
         return "no loss"
@@ -192,7 +192,7 @@ def loss_notes(layers: Sequence[Layer]) -> Iterable[str]:
             how = f" ({each.how})" if each.how else ""
             yield (
                 f"{each.label}: theoretical {theory}, measured {measured}:"
-                f" {loss_words(each.loss)}{how}"
+                f" {format_loss(each.loss)}{how}"
             )
     unknown = [
         f"{each.label} (measured {each.text(each.measured_per_s)})"

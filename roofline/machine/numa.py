@@ -9,7 +9,7 @@ from roofline.core.units import format_capacity
 from roofline.machine.hardware import Link
 from roofline.machine.hierarchy.cache_sizes import Hierarchy
 from roofline.machine.kernels.compiler import CompiledKernel
-from roofline.machine.measuring.estimation import Burst, Findings, estimate, provenance
+from roofline.machine.measuring.estimation import Burst, MeasuredFigures, estimate, provenance
 from roofline.machine.measuring.pinned_threads import (
     HUGE_BYTE,
     Array,
@@ -38,14 +38,14 @@ def measure_node_links(
     hierarchy: Hierarchy,
     *,
     in_time: Callable[[], bool],
-) -> Findings:
+) -> MeasuredFigures:
     """Measure read bandwidth from each node's cores to each node's memory; nothing on one node.
 
     Links are interleaved, so that drift affects all of them. The first round measures as many links
     as time allows, local ones first. Arrays exceed the caches.
     """
     if read is None or len(host_state.nodes) < 2:
-        return Findings()
+        return MeasuredFigures()
     cores = host_state.topology.cores
     caches = hierarchy.levels[-1].reachable_bytes(cores) if hierarchy.levels else 0
     byte = max(_LEAST_BYTE, _CACHES * caches)
@@ -57,7 +57,7 @@ def measure_node_links(
     )
     conditions = [f"NUMA, not measured: {each}" for each in left_out]
     if not nodes:
-        return Findings(conditions=tuple(conditions))
+        return MeasuredFigures(conditions=tuple(conditions))
     routes = [(node, node) for node in nodes] + [(a, b) for a in nodes for b in nodes if a != b]
     readings: dict[tuple[int, int], tuple[float, list[Burst]]] = {}
     with ExitStack() as stack:
@@ -109,7 +109,7 @@ def measure_node_links(
             "NUMA: bandwidths between nodes may be too high, because the kernel migrates pages"
             " (numa_balancing is on)"
         )
-    return Findings(links=tuple(links), conditions=tuple(conditions))
+    return MeasuredFigures(links=tuple(links), conditions=tuple(conditions))
 
 
 def usable_nodes(

@@ -137,7 +137,7 @@ _FORMATS: dict[Unit, Callable[[float | None], str]] = {
 }
 
 
-def best_of(profile: HardwareProfile) -> tuple[Quantity, ...]:
+def best_figures(profile: HardwareProfile) -> tuple[Quantity, ...]:
     """Return the highest GEMM ceiling of each data type, ridge points, and memory bandwidth."""
     roof = MachineRoof(profile, profile.threads)
     memory, found = roof.memory, list[Quantity]()
@@ -150,7 +150,7 @@ def best_of(profile: HardwareProfile) -> tuple[Quantity, ...]:
             )
         )
 
-    for unit in roof.of_products.values():
+    for unit in roof.mac_ceilings.values():
         name = unit.dtype.name
         add("fastest", name, unit.label.removeprefix(f"{name} "), "flop/s", unit.flop_per_s)
         if memory:
@@ -254,7 +254,7 @@ Line = dict[int, Quantity]
 """Figures that differ only in their number of threads, by that number."""
 
 
-def lines_of(quantities: Iterable[Quantity]) -> list[Line]:
+def group_by_threads(quantities: Iterable[Quantity]) -> list[Line]:
     """Return figures grouped by everything but threads, in the order of the first."""
     lines: dict[tuple[str, ...], Line] = {}
     for each in quantities:
@@ -267,7 +267,7 @@ def first_of(line: Line) -> Quantity:
     return next(iter(line.values()))
 
 
-def named(quantities: Iterable[Quantity], *, threaded: bool) -> list[str]:
+def figure_names(quantities: Iterable[Quantity], *, threaded: bool) -> list[str]:
     """Return names of figures, with threads if `threaded`."""
     by_label: dict[str, list[int]] = {}
     for each in quantities:

@@ -44,9 +44,9 @@ from roofline.machine.quantities import (
     Line,
     Quantity,
     age,
+    figure_names,
     first_of,
-    lines_of,
-    named,
+    group_by_threads,
     origin,
     quantities_of,
     read_bytes_per_s,
@@ -120,7 +120,7 @@ def source_notes(
 
     def about(reasons: Mapping[str, list[Quantity]]) -> list[str]:
         return [
-            f"{', '.join(named(found, threaded=threaded))} – {reason}"
+            f"{', '.join(figure_names(found, threaded=threaded))} – {reason}"
             for reason, found in reasons.items()
         ]
 
@@ -230,7 +230,7 @@ def _next_block(*commands: str) -> KeyValueBlock:
 
 def main_unit(roof: MachineRoof) -> ComputeRoof | None:
     """Return the float32 GEMM ceiling, or the highest ceiling without float32."""
-    best = roof.of_products
+    best = roof.mac_ceilings
     return best.get(_FLOAT32) or max(best.values(), key=lambda each: each.flop_per_s, default=None)
 
 
@@ -240,7 +240,7 @@ def memory_rate(memory: LevelRoof | None) -> str:
 
 
 def _float32(roof: MachineRoof) -> float | None:
-    unit = roof.of_products.get(_FLOAT32)
+    unit = roof.mac_ceilings.get(_FLOAT32)
     return unit.flop_per_s if unit else None
 
 
@@ -254,7 +254,7 @@ def _performance(profile: HardwareProfile) -> Iterable[tuple[str, str]]:
     """Return compute, memory and ridge-point facts."""
     roof = MachineRoof(profile, profile.threads)
     memory, float32 = roof.memory, _float32(roof)
-    best = sorted(roof.of_products.values(), key=lambda each: -each.flop_per_s)
+    best = sorted(roof.mac_ceilings.values(), key=lambda each: -each.flop_per_s)
     if best:
         yield "Compute", " · ".join(f"{each.dtype} {_rate(each)}" for each in best)
     key = ("library", _FLOAT32, profile.threads)
@@ -318,23 +318,25 @@ def _tables(
         titles = {"hardware": ", hardware", "library": ", library (torch)"}
     threaded, compute = profile.has_threads, of("compute")
     names = {"dtype": "subject", "unit": "unit", "kernel": "kernel"}
-    for kind, whose in titles.items():
+    for kind, suffix in titles.items():
         shares = _shares(compute) if kind == "library" else None
-        title = f"Compute ceilings{whose}: peak by data type" + ", share of hardware" * bool(shares)
-        found = sorted(lines_of(of("compute", kind)), key=by_type)
+        title = f"Compute ceilings{suffix}: peak by data type" + ", share of hardware" * bool(
+            shares
+        )
+        found = sorted(group_by_threads(of("compute", kind)), key=by_type)
         yield from _figures(title, names, found, sources, threaded=threaded, shares=shares)
     yield from _levels(profile, sources)
     names = {"level": "subject", "kernel": "kernel", "write-allocate": "write_allocate"}
-    for kind, whose in titles.items():
-        found = lines_of(of("bandwidth", kind))
-        title = f"Memory bandwidth{whose}: peak by level"
+    for kind, suffix in titles.items():
+        found = group_by_threads(of("bandwidth", kind))
+        title = f"Memory bandwidth{suffix}: peak by level"
         yield from _figures(title, names, found, sources, threaded=threaded)
     yield from _curves(profile)
     medians = [replace(each, peak=each.sustained, sustained=each.peak) for each in of("overhead")]
     yield from _figures(
         "Overheads: median by call",
         {"call": "subject"},
-        lines_of(medians),
+        group_by_threads(medians),
         sources,
         threaded=threaded,
         words=("median", "fastest"),
@@ -342,7 +344,9 @@ def _tables(
     ways = {f"{each.source} to {each.target}" for each in profile.links}
     links = [each for each in (*of("link"), *of("latency")) if each.subject in ways]
     names = {"link": "subject", "": "what", "kernel": "kernel"}
-    yield from _figures("Links: peak bandwidth", names, lines_of(links), sources, threaded=threaded)
+    yield from _figures(
+        "Links: peak bandwidth", names, group_by_threads(links), sources, threaded=threaded
+    )
 
 
 def by_type(line: Line) -> tuple[object, ...]:
@@ -385,12 +389,12 @@ def _figures(
     if not lines:
         return
 
-    def named(line: Line, name: str) -> str:
+    def figure_names(line: Line, name: str) -> str:
         value: str = getattr(first_of(line), name)
         return MISSING if (name, value) == ("write_allocate", "unspecified") else value
 
     columns: dict[str, Callable[[Line], str]] = {
-        heading: partial(named, name=name) for heading, name in names.items()
+        heading: partial(figure_names, name=name) for heading, name in names.items()
     }
     counts = sorted({threads for line in lines for threads in line})
     figures: dict[str, Callable[[Quantity], str]] = {

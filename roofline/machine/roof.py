@@ -184,7 +184,7 @@ class MachineRoof:
         return _first_of_each_type(self.units)
 
     @cached_property
-    def of_products(self) -> Mapping[DType, ComputeRoof]:
+    def mac_ceilings(self) -> Mapping[DType, ComputeRoof]:
         """Highest MAC ceiling of every measured data type."""
         products = _first_of_each_type(roof for roof in self.units if roof.kernel != MIX)
         return {**self._best, **products}
@@ -195,7 +195,7 @@ class MachineRoof:
         It is unknown if the host has an instruction set for `of` without a measured ceiling: a
         lower ceiling would give minimum times that real programs beat.
         """
-        return self._ceiling(of, self.of_products)
+        return self._ceiling(of, self.mac_ceilings)
 
     def compute_any(self, of: DType) -> ComputeRoof | None:
         """Return the highest ceiling for any arithmetic in `of`; otherwise as `compute`."""

@@ -177,11 +177,11 @@ class _TrainingRank:
             batch=task.batch,
             seq=task.seq,
         )
-        asked = build_workload(task.model, task.inputs, options)
-        self._module = model = materialize_model(asked).train()
+        workload = build_workload(task.model, task.inputs, options)
+        self._module = model = materialize_model(workload).train()
         self.names = {id(each): name for name, each in model.named_parameters()}
-        self._tensors = RealTensors(asked.run)
-        self._args, self._kwargs = asked.given.build(
+        self._tensors = RealTensors(workload.run)
+        self._args, self._kwargs = workload.given.build(
             lambda request: self._tensors.make_input(request, input_dtype(request, None))
         )
         megabyte = None if task.bucket_bytes is None else task.bucket_bytes / 2**20

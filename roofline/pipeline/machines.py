@@ -40,7 +40,7 @@ def host_profile(progress: Progress | None = None) -> tuple[HardwareProfile, tup
             return profile, (f"this machine's profile could not be saved: {error}",)
         measured = measure_with_samples(progress=progress)
         return measured.profile, (measured.problem,) if measured.problem else ()
-    return catalog.still_valid(catalog.load_hardware(catalog.HOST), this_host())
+    return catalog.validate_for_host(catalog.load_hardware(catalog.HOST), this_host())
 
 
 def resolve_hardware(

@@ -228,7 +228,7 @@ class MinimumTimeCosts(_SummedCosts):
     def _kernels(self, own: Sequence[OperatorRecord], counted: Counted) -> list[_Kernel]:
         # If only DRAM is known, every operand is charged to it.
         reuses: Sequence[tuple[Reuse, ...]] = ((),) * len(own)
-        if not self._roof.profile.knows_only_dram:
+        if not self._roof.profile.has_single_memory_level:
             reuses = trace_residency(counted.records).steady
         return [
             _Kernel(

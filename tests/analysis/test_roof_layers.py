@@ -27,7 +27,7 @@ from roofline.cli.options import Layers, Output
 from roofline.errors import HardwareError, InputError
 from roofline.machine.catalog import load_hardware
 from roofline.machine.hardware import HardwareProfile, Provenance, TheoreticalRate
-from roofline.machine.losses import loss_notes, loss_words
+from roofline.machine.losses import format_loss, loss_notes
 from roofline.plots.figures import new_figure, saved
 from tests.analysis.examples import (
     Network,
@@ -193,7 +193,7 @@ def test_a_measurement_above_theory_is_said_and_not_shaded():
     [(0.379, "-37.9 %"), (0.0009, "no loss"), (-0.0009, "no loss"), (1e-3, "-0.10 %")],
 )
 def test_losses_in_words(loss: float, text: str):
-    assert loss_words(loss) == text
+    assert format_loss(loss) == text
 
 
 def test_a_paper_that_does_not_fit_is_refused():

@@ -24,7 +24,7 @@ from roofline.machine.kernels.compute import ComputeKernel
 from roofline.machine.kernels.pointer_chase import Order, PlainKernel
 from roofline.machine.kernels.stream import StreamKernel, stream_kernels
 from roofline.machine.measuring import benchmark, kernel_measurement, trials
-from roofline.machine.measuring.estimation import PROGRAMS, Estimate, Series
+from roofline.machine.measuring.estimation import TIME_BUDGETS, Estimate, Series
 from roofline.machine.system.activity import Activity
 from roofline.machine.system.host_state import Frequency, HostState
 from roofline.machine.system.topology import Cache, Topology
@@ -256,7 +256,7 @@ def measure(
     **options: Any,
 ) -> tuple[HardwareProfile, tuple[Series, ...]]:
     """The whole measurement on the fake machine, in `budget_s` seconds of its clock."""
-    whole = PROGRAMS[effort]
+    whole = TIME_BUDGETS[effort]
     program = replace(
         whole,
         budget_s=budget_s,

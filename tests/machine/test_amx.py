@@ -22,7 +22,7 @@ def text_of(kernel: ComputeKernel) -> str:
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.label)
 def test_tiles_are_configured_loaded_stored_and_released(kernel: ComputeKernel) -> None:
-    for form in (kernel, kernel.second_form()):
+    for form in (kernel, kernel.second_variant()):
         text = text_of(form)
         names = re.findall(r"^\s+(ldtilecfg|tile\w+|tdp\w+)\s", text, re.MULTILINE)
         assert names[0] == "ldtilecfg"

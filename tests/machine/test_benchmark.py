@@ -26,7 +26,7 @@ from roofline.machine.hardware import (
     read_profile,
 )
 from roofline.machine.measuring import benchmark
-from roofline.machine.measuring.estimation import PROGRAMS, Burst, Finding, Series
+from roofline.machine.measuring.estimation import TIME_BUDGETS, Burst, Finding, Series
 from tests import builders
 from tests.machine.fake_machine import (
     BYTE_PER_S,
@@ -209,10 +209,12 @@ def test_an_effort_is_what_its_program_says(
 
     def library(budget_s: float, **_: object) -> Any:
         asked.append(budget_s)
-        return benchmark.Findings()
+        return benchmark.MeasuredFigures()
 
     monkeypatch.setattr(benchmark, "_import_library", imported)
-    monkeypatch.setitem(PROGRAMS, effort, dataclasses.replace(PROGRAMS[effort], stretch_s=0.0))
+    monkeypatch.setitem(
+        TIME_BUDGETS, effort, dataclasses.replace(TIME_BUDGETS[effort], continuous_s=0.0)
+    )
     begin = machine.clock()
     profile, _ = measure(machine, effort=effort, budget_s=4.0, include_library=True)
     taken_s = machine.clock() - begin
@@ -300,14 +302,14 @@ def fake_library(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Stands for `roofline.machine.library`; holds what it was asked for."""
     asked: dict[str, Any] = {}
 
-    def found(*, threads: int, **options: Any) -> benchmark.Findings:
+    def found(*, threads: int, **options: Any) -> benchmark.MeasuredFigures:
         asked.update(options, threads=threads)
         options["progress"](0.5, "torch: float32 gemm")
         (copy,) = builders.level("L2", None, {"copy": {threads: 2e10}}).bandwidth
         product = builders.ceiling(2e9, kernel="gemm", unit="torch", threads=threads)
         time = Duration(fast_s=1e-6, median_s=2e-6, provenance=builders.SOURCE)
         burst = Burst(wall_s=1e-3, cpu_s=1e-3, busy=1.0)
-        return benchmark.Findings(
+        return benchmark.MeasuredFigures(
             compute=(dataclasses.replace(product, kind="library"),),
             bandwidth={"L2": (dataclasses.replace(copy, kind="library"),)},
             overheads=(Overhead(name="dispatch of add", threads=1, time=time),),

@@ -85,7 +85,7 @@ def test_a_file_is_called_like_its_machine_in_few_lower_case_letters(path: Path)
     assert path.read_text(encoding="utf-8").startswith("schema_version = 1\n")
     assert len(profile.description) <= 80
     assert profile.compute
-    assert profile.knows_only_dram == (path.stem not in (*GPUS, *CPUS_WITH_CACHES))
+    assert profile.has_single_memory_level == (path.stem not in (*GPUS, *CPUS_WITH_CACHES))
 
 
 @pytest.mark.parametrize("name", GPUS)

@@ -52,7 +52,7 @@ def measured() -> HardwareProfile:
 
 def test_the_same_host_says_nothing() -> None:
     newer_kernel = replace(HOST, operating_system="Linux, newer")
-    assert catalog.still_valid(measured(), newer_kernel) == (measured(), ())
+    assert catalog.validate_for_host(measured(), newer_kernel) == (measured(), ())
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_another_fingerprint_is_a_warning_that_names_the_command(
     change: dict[str, object], said: str
 ) -> None:
     other = replace(HOST, **change)  # pyright: ignore[reportArgumentType]
-    kept, (note,) = catalog.still_valid(measured(), other)
+    kept, (note,) = catalog.validate_for_host(measured(), other)
     assert said in note
     assert "run `roofline measure`" in note
     assert kept == measured()
@@ -77,7 +77,7 @@ def test_another_fingerprint_is_a_warning_that_names_the_command(
 
 def test_another_torch_drops_library_ceilings_and_nothing_else() -> None:
     old = replace(measured(), host=replace(HOST, versions={"torch": "1.13.0"}))
-    kept, (note,) = catalog.still_valid(old, HOST)
+    kept, (note,) = catalog.validate_for_host(old, HOST)
     assert [each.kind for each in kept.compute] == ["hardware"]
     assert kept.overheads == ()
     assert [each.kernel for each in kept.memory[0].bandwidth] == ["read"]
@@ -87,7 +87,7 @@ def test_another_torch_drops_library_ceilings_and_nothing_else() -> None:
 
 def test_a_data_sheet_has_no_fingerprint() -> None:
     paper = catalog.load_hardware("10980xe")
-    assert catalog.still_valid(paper, HOST) == (paper, ())
+    assert catalog.validate_for_host(paper, HOST) == (paper, ())
 
 
 def test_saved_and_found_again() -> None:

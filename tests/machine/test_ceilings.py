@@ -26,7 +26,7 @@ from roofline.machine.measuring.ceilings import (
 )
 from roofline.machine.measuring.estimation import provenance
 from roofline.machine.measuring.kernel_measurement import clock_conditions, measured_clock
-from roofline.machine.measuring.rounds import KernelRate, fastest_form
+from roofline.machine.measuring.rounds import KernelRate, fastest_variant
 from roofline.machine.measuring.trials import Trial, compute_trial, stream_trial
 from tests.machine.fake_machine import FakeKernel, FakeMachine, rate
 
@@ -36,7 +36,7 @@ SETS = ("avx", "avx2", "fma")
 
 def fma_trial(threads: int = 1, *, second: bool = False) -> Trial:
     kernel = next(k for k in compute_kernels("x86_64", SETS) if k.label == "fma float32 avx2")
-    kernel = kernel.second_form() if second else kernel
+    kernel = kernel.second_variant() if second else kernel
     compiled: Any = FakeKernel(MACHINE, kernel)
     return compute_trial(compiled, threads)
 
@@ -59,14 +59,14 @@ def stream(name: str, level: str, threads: int = 1, capacity: int | None = 1 << 
 
 def test_the_form_that_sustains_more_counts() -> None:
     one, other = fma_trial(), fma_trial(second=True)
-    found = fastest_form([(one, rate(90.0, peak=200.0)), (other, rate(100.0))], "small")
+    found = fastest_variant([(one, rate(90.0, peak=200.0)), (other, rate(100.0))], "small")
     assert found.trial is other
     assert found.other is not None
     assert (found.rate.sustained, found.other.sustained) == (100.0, 90.0)
     # The peak is that of the other form: a bound must not lie below what was reached.
     assert found.rate.peak == 200.0
-    assert found.reservation == "small"
-    assert fastest_form([(one, rate())]).other is None
+    assert found.initial_doubt == "small"
+    assert fastest_variant([(one, rate())]).other is None
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,9 @@ def test_the_form_that_sustains_more_counts() -> None:
         ({"rate": rate(spread=0.25)}, ""),
         ({"rate": rate(spread=0.4)}, "unsteady: interquartile range 40 % of the median"),
         ({"rate": rate(only_disturbed=True)}, "all bursts disturbed by other processes"),
-        ({"reservation": "small"}, "small"),
+        ({"initial_doubt": "small"}, "small"),
         (
-            {"reservation": "small", "rate": rate(spread=0.4), "other": rate(50.0)},
+            {"initial_doubt": "small", "rate": rate(spread=0.4), "other": rate(50.0)},
             "small; the second kernel variant reaches 50.0 % of it; unsteady: interquartile range"
             " 40 % of the median",
         ),

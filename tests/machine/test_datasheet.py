@@ -139,7 +139,7 @@ def test_caches_without_a_bandwidth_are_said_and_left_out() -> None:
     caches = tuple(map(parse_cache, ["L1=32KiB/core:128", "L3=22MiB"]))
     sheet = dataclasses.replace(ARTICLE, caches=caches)
     profile = datasheet_profile(sheet)
-    assert profile.knows_only_dram
+    assert profile.has_single_memory_level
     assert "unknown bandwidth of L3" in left_out(sheet)
     assert "L1 32 KiB per core, L3 22 MiB" in profile.description
 

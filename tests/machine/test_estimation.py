@@ -10,7 +10,7 @@ from roofline.core.progress import silent
 from roofline.errors import MeasurementError
 from roofline.machine.hardware import Effort
 from roofline.machine.measuring.estimation import (
-    PROGRAMS,
+    TIME_BUDGETS,
     Burst,
     bursts_per_call,
     estimate,
@@ -24,23 +24,23 @@ EFFORTS: tuple[Effort, ...] = ("quick", "default", "thorough")
 
 def test_every_effort_that_can_be_asked_for_has_a_program() -> None:
     assert {*EFFORTS, "unspecified"} == set(get_args(Effort))
-    assert set(PROGRAMS) == set(EFFORTS)
-    plans = [PROGRAMS[effort] for effort in EFFORTS]
-    for name in ("budget_s", "curve_s", "library_s", "second_forms", "stretch_s"):
+    assert set(TIME_BUDGETS) == set(EFFORTS)
+    plans = [TIME_BUDGETS[effort] for effort in EFFORTS]
+    for name in ("budget_s", "curve_s", "library_s", "second_variants", "continuous_s"):
         values = [getattr(plan, name) for plan in plans]
         assert values == sorted(values)
     quick, _, thorough = plans
-    assert (quick.library_s, quick.second_forms) == (0, False)
-    assert thorough.second_forms
-    assert thorough.stretch_s >= 1
+    assert (quick.library_s, quick.second_variants) == (0, False)
+    assert thorough.second_variants
+    assert thorough.continuous_s >= 1
 
 
 @pytest.mark.parametrize(("effort", "promised_s"), [("quick", 3), ("default", 10)])
 def test_a_program_keeps_what_the_command_promises(effort: Effort, promised_s: float) -> None:
-    plan = PROGRAMS[effort]
+    plan = TIME_BUDGETS[effort]
     # The command starts and ends outside the budget.
     assert 0.7 * promised_s < plan.budget_s < promised_s
-    assert plan.stretch_s == 0
+    assert plan.continuous_s == 0
     assert plan.curve_s + plan.library_s < 0.5 * plan.budget_s
 
 

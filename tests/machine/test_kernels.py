@@ -28,7 +28,7 @@ def label(kernel: ComputeKernel | StreamKernel) -> str:
 @pytest.mark.parametrize("kernel", [*COMPUTE_KERNELS, *STREAMS], ids=label)
 def test_both_forms_compile_to_what_they_declare(kernel: ComputeKernel | StreamKernel) -> None:
     loops = []
-    for form in (kernel, kernel.second_form()):
+    for form in (kernel, kernel.second_variant()):
         text = compiler.assembly(form, triple=TRIPLES[kernel.unit.architecture])
         loops.append(check(form, text))
         assert loops[-1].stack_accesses == 0
@@ -52,7 +52,7 @@ def test_a_compute_loop_is_nothing_but_its_instructions(kernel: ComputeKernel) -
     ids=label,
 )
 def test_the_assembly_of_macs_is_read_as_well(kernel: ComputeKernel | StreamKernel) -> None:
-    for form in (kernel, kernel.second_form()):
+    for form in (kernel, kernel.second_variant()):
         check(form, compiler.assembly(form, triple="aarch64-apple-darwin"))
 
 
@@ -99,7 +99,7 @@ def test_flop_of_a_step(architecture: str, label: str, step: float) -> None:
     (kernel,) = [
         k for k in COMPUTE_KERNELS if (k.unit.architecture, k.label) == (architecture, label)
     ]
-    for form in (kernel, kernel.second_form()):
+    for form in (kernel, kernel.second_variant()):
         steps = form.accumulators * form.unroll
         assert form.work(1) == steps * step
         assert form.work(1000) == 1000 * form.work(1)
@@ -113,7 +113,7 @@ def test_flop_of_one_iteration_of_known_loops() -> None:
         # Six tiles, four times; four tiles, six times.
         "tile-dot int8 amx": (24 * 32768, 24 * 32768),
     }
-    found = {k.label: (k.work(1), k.second_form().work(1)) for k in COMPUTE_KERNELS}
+    found = {k.label: (k.work(1), k.second_variant().work(1)) for k in COMPUTE_KERNELS}
     assert {name: found[name] for name in known} == known
 
 
@@ -196,7 +196,7 @@ def test_streams_use_the_widest_vectors() -> None:
 def test_labels_tell_kernels_and_forms_apart() -> None:
     kernels = [k for k in COMPUTE_KERNELS if k.unit.architecture == "x86_64"]
     kernels += [k for k in STREAMS if k.unit.name == "avx512"]
-    labels = [form.label for k in kernels for form in (k, k.second_form())]
+    labels = [form.label for k in kernels for form in (k, k.second_variant())]
     assert len(set(labels)) == len(labels)
     assert "fma float32 avx512, second variant" in labels
 
@@ -243,11 +243,11 @@ def test_only_linux_is_asked_for_the_width(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_bytes_of_stream_kernels(name: str, byte: int) -> None:
     (kernel,) = [k for k in STREAMS if k.name == name and k.vector_bytes == 64]
-    for form in (kernel, kernel.second_form()):
+    for form in (kernel, kernel.second_variant()):
         assert form.work(4096) == byte
 
 
 @pytest.mark.parametrize("kernel", STREAMS, ids=label)
 def test_blocks_fit_into_the_slices_that_bursts_stream(kernel: StreamKernel) -> None:
-    for form in (kernel, kernel.second_form()):
+    for form in (kernel, kernel.second_variant()):
         assert (1 << 16) % form.block_bytes == 0

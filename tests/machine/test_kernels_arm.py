@@ -103,7 +103,7 @@ def test_compute_kernels_compute_their_sums(kernel: ComputeKernel, tmp_path: Pat
     if kernel.unit.scalable:
         # Linux, and qemu after it, gives programs no more than 64 bytes unless it is told to.
         cpu = f"max,sve{kernel.unit.bits}=on,sve-default-vector-length={kernel.unit.bits // 8}"
-    for form in (kernel, kernel.second_form()):
+    for form in (kernel, kernel.second_variant()):
         image = tmp_path / "state"
         image.write_bytes(initial_state(form).tobytes())
         after = run(form, tmp_path, f'    .incbin "{image}"', 0, LENGTH, cpu)
@@ -130,7 +130,7 @@ def test_stream_kernels_do_what_their_name_says(kernel: StreamKernel, tmp_path: 
     arrays.write_bytes(before.tobytes())
     part = slice(SKIP, ELEMENTS)
     a, b, c = before[:, part]
-    for form in (kernel, kernel.second_form()):
+    for form in (kernel, kernel.second_variant()):
         data = stream_data(stream_state((0, 0, 0), FACTOR), arrays)
         after = run(form, tmp_path, data, SKIP * 4, (ELEMENTS - SKIP) * 4, "max")
         found = np.frombuffer(after[stream.STATE_BYTE :], dtype=np.float32).reshape(3, -1)

@@ -30,13 +30,13 @@ COMPUTE = [
         HOST.architecture, HOST.instruction_sets, sve_bits=assembly.sve_vector_bits()
     )
     if not isinstance(kernel, TileKernel)
-    for form in (kernel, kernel.second_form())
+    for form in (kernel, kernel.second_variant())
 ]
 UNIT = assembly.stream_unit(HOST.architecture, HOST.instruction_sets)
 STREAMS = [
     form
     for kernel in (stream.stream_kernels(UNIT) if UNIT else ())
-    for form in (kernel, kernel.second_form())
+    for form in (kernel, kernel.second_variant())
 ]
 
 
@@ -104,7 +104,7 @@ def test_each_kernel_keeps_code_of_its_own() -> None:
     if not COMPUTE:
         pytest.skip("no compute kernel for this host")
     first = next(kernel for kernel in COMPUTE if kernel.name == "fma")
-    other = dataclasses.replace(first.second_form(), unroll=2)
+    other = dataclasses.replace(first.second_variant(), unroll=2)
     compiled = [compiler.compile_kernel(kernel) for kernel in (first, other)]
     for code, kernel in zip(compiled, (first, other), strict=True):
         state = initial_state(kernel)

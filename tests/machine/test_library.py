@@ -23,7 +23,7 @@ from roofline.machine.library.measurement import (  # noqa: E402
     dispatch_subjects,
     stream_subjects,
 )
-from roofline.machine.measuring.estimation import Findings, Series  # noqa: E402
+from roofline.machine.measuring.estimation import MeasuredFigures, Series  # noqa: E402
 
 STEP_S = 1e-3
 
@@ -44,7 +44,7 @@ def a_set(level: str, byte: int, threads: int = 1) -> WorkingSet:
     )
 
 
-def measured(threads: int, *sets: WorkingSet, progress: Any = silent) -> Findings:
+def measured(threads: int, *sets: WorkingSet, progress: Any = silent) -> MeasuredFigures:
     return measure_library(
         threads=threads,
         budget_s=1.0,
@@ -57,7 +57,7 @@ def measured(threads: int, *sets: WorkingSet, progress: Any = silent) -> Finding
 
 
 @pytest.fixture(scope="module")
-def found() -> Findings:
+def found() -> MeasuredFigures:
     """On one thread and on two, over working sets of both and of seven."""
     sets = (a_set("L1", 1 << 12), a_set("L3", 3 << 18), a_set("DRAM", 3 << 18, 2))
     threads, random = torch.get_num_threads(), torch.get_rng_state()
@@ -69,7 +69,7 @@ def found() -> Findings:
     return found
 
 
-def test_ceilings_follow_from_flop_and_clock(found: Findings) -> None:
+def test_ceilings_follow_from_flop_and_clock(found: MeasuredFigures) -> None:
     rates = {(c.kernel, c.dtype.name, c.threads): c.sustained_flop_per_s for c in found.compute}
     kinds = [
         *(("gemm", name) for name in ("float32", "bfloat16", "float64", "float16", "int8")),
@@ -92,7 +92,7 @@ def test_ceilings_follow_from_flop_and_clock(found: Findings) -> None:
         assert "64x" in ceiling.provenance.note
 
 
-def test_overheads_have_a_name_a_team_and_times(found: Findings) -> None:
+def test_overheads_have_a_name_a_team_and_times(found: MeasuredFigures) -> None:
     assert [(each.name, each.threads) for each in found.overheads] == [
         ("dispatch of view", 1),
         ("dispatch of add", 1),
@@ -105,7 +105,7 @@ def test_overheads_have_a_name_a_team_and_times(found: Findings) -> None:
         assert torch.__version__ in each.time.provenance.reference
 
 
-def test_figures_follow_from_work_and_wall_times_of_the_samples(found: Findings) -> None:
+def test_figures_follow_from_work_and_wall_times_of_the_samples(found: MeasuredFigures) -> None:
     series = {each.label: each for each in found.series}
     streams = sum(map(len, found.bandwidth.values()))
     assert len(series) == len(found.compute) + len(found.overheads) + streams
@@ -130,7 +130,7 @@ def test_figures_follow_from_work_and_wall_times_of_the_samples(found: Findings)
         assert 1 / per_s(each) == pytest.approx(overhead.time.median_s, rel=1e-6)
 
 
-def test_bandwidths_are_by_level_and_name_what_they_count(found: Findings) -> None:
+def test_bandwidths_are_by_level_and_name_what_they_count(found: MeasuredFigures) -> None:
     # On one thread a call takes the step, and its dispatch a fiftieth of that. On two it takes no
     # longer than 50 calls that do nothing, each of which is a fiftieth as well.
     assert set(found.bandwidth) == {"L1", "L3", "DRAM"}

@@ -75,7 +75,7 @@ def test_no_permission_for_affinity(
     if how == "absent":
         monkeypatch.delattr(os, "sched_setaffinity")
     found, _ = measure(machine)
-    where = "cores: the system moves" if how == "absent" else "CPU 0, 1: not permitted"
+    where = "cores: not supported" if how == "absent" else "CPU 0, 1: not permitted"
     starts(found.conditions, f"threads not pinned to {where}")
     assert {c.threads for c in found.compute} == {1, 2}
 

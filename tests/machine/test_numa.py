@@ -12,7 +12,7 @@ import pytest
 from roofline.machine import numa
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.hierarchy.cache_sizes import Hierarchy
-from roofline.machine.measuring.estimation import Burst, Findings
+from roofline.machine.measuring.estimation import Burst, MeasuredFigures
 from roofline.machine.measuring.pinned_threads import Array, PinnedThreads
 from roofline.machine.numa import measure_node_links, parts, place, usable_nodes
 from roofline.machine.system.host_state import HostState
@@ -42,7 +42,7 @@ def host_state(*cpus: tuple[int, ...], free_bytes: int | None = None) -> HostSta
     return dataclasses.replace(SITUATION, nodes=nodes, topology=topology)
 
 
-def links(machine: FakeMachine, host_state: HostState, readings: int = 10**6) -> Findings:
+def links(machine: FakeMachine, host_state: HostState, readings: int = 10**6) -> MeasuredFigures:
     left = iter(range(readings))
     read: Any = machine.compile(READ)
     return measure_node_links(
@@ -135,13 +135,13 @@ def test_memory_is_written_once_by_its_own_node_and_ways_take_turns(
 
 @pytest.mark.parametrize("host", [SITUATION, host_state((0, 1))], ids=["not told", "one node"])
 def test_a_single_node_is_left_alone(machine: FakeMachine, host: HostState) -> None:
-    assert links(machine, host) == Findings()
+    assert links(machine, host) == MeasuredFigures()
     assert machine.ran_ns == {}
 
 
 def test_without_a_kernel_that_reads_nothing_is_measured(machine: FakeMachine) -> None:
     found = measure_node_links(host_state((0,), (1,)), None, NO_CACHES, in_time=lambda: True)
-    assert found == Findings()
+    assert found == MeasuredFigures()
 
 
 def test_ways_that_there_is_no_time_for_are_said(machine: FakeMachine) -> None:

@@ -20,7 +20,7 @@ from roofline.machine.measuring.selection import failures
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no children here")
 
-REFUSED = "the CPU or the operating system refuses its instructions"
+REFUSED = "instructions not supported by CPU or operating system"
 
 # What every CPU of the architecture refuses: ud2; udf #0.
 ILLEGAL = {"x86_64": b"\x0f\x0b", "aarch64": b"\x00\x00\x00\x00", "arm64": b"\x00\x00\x00\x00"}
@@ -85,9 +85,9 @@ def test_an_illegal_instruction_ends_a_child_and_not_this_process() -> None:
     ("number", "reason"),
     [
         (signal.SIGILL, REFUSED),
-        (signal.SIGSEGV, "running it ends in SIGSEGV"),
-        (signal.SIGBUS, "running it ends in SIGBUS"),
-        (signal.SIGKILL, "running it ends in SIGKILL"),
+        (signal.SIGSEGV, "ended by SIGSEGV"),
+        (signal.SIGBUS, "ended by SIGBUS"),
+        (signal.SIGKILL, "ended by SIGKILL"),
     ],
 )
 def test_the_reason_is_said(number: signal.Signals, reason: str) -> None:

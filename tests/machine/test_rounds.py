@@ -14,10 +14,10 @@ from roofline.machine.measuring.rounds import (
     Candidate,
     Rounds,
     Runner,
+    run_continuously,
     run_rounds,
-    run_stretches,
 )
-from roofline.machine.measuring.selection import calibrate, compile_forms, compute_candidates
+from roofline.machine.measuring.selection import calibrate, compile_variants, compute_candidates
 from roofline.machine.measuring.trials import Trial
 from tests.machine.fake_machine import FakeMachine, measure
 
@@ -26,7 +26,7 @@ KERNELS = [k for k in compute_kernels("x86_64", SETS) if (k.unit.name, k.name) =
 
 
 def candidates(workers: PinnedThreads, teams: Sequence[int] = (1, 2)) -> list[Candidate[Trial]]:
-    forms, _ = compile_forms(KERNELS, True, lambda what: None)
+    forms, _ = compile_variants(KERNELS, True, lambda what: None)
     found = compute_candidates(forms, teams)
     calibrate(found, workers, lambda what: None)
     return found
@@ -54,10 +54,10 @@ def test_every_candidate_has_its_figure_in_order(
 ) -> None:
     what = candidates(workers)
     rounds = run(machine, workers, what)
-    assert [each.rate.sustained for each in rounds.reached] == pytest.approx(
+    assert [each.rate.sustained for each in rounds.rates] == pytest.approx(
         [48e9, 96e9, 96e9, 192e9], rel=1e-3
     )
-    assert [each.trial in what[i].trials for i, each in enumerate(rounds.reached)] == [True] * 4
+    assert [each.trial in what[i].trials for i, each in enumerate(rounds.rates)] == [True] * 4
     assert rounds.conditions == ()
     assert [each.label for each in rounds.series] == [
         trial.label for each in what for trial in each.trials
@@ -86,7 +86,7 @@ def test_what_never_finished_a_burst_is_left_out_and_said(
     what = candidates(workers)
     machine.never_together = {"fma float64 avx2", "fma float64 avx2, second variant"}
     rounds = run(machine, workers, what)
-    assert len(rounds.reached) == 3
+    assert len(rounds.rates) == 3
     assert rounds.conditions == ("not measured, no finished burst: fma float64 avx2, 2 threads",)
     assert all(each.bursts for each in rounds.series)
     assert {each.label for each in rounds.series} == {
@@ -101,8 +101,8 @@ def test_one_form_without_a_burst_leaves_the_other(
     machine.never_together = {"fma float64 avx2"}
     rounds = run(machine, workers, what)
     assert rounds.conditions == ()
-    assert rounds.reached[1].trial is what[1].trials[1]
-    assert rounds.reached[1].other is None
+    assert rounds.rates[1].trial is what[1].trials[1]
+    assert rounds.rates[1].other is None
 
 
 # --- CPUs that the host moves --------------------------------------------------------------------
@@ -149,7 +149,7 @@ def test_threads_that_never_meet_for_a_hop_tell_nothing_of_where_they_are(
 
 
 def stretch(machine: FakeMachine, workers: PinnedThreads, rounds: Rounds[Trial]) -> Rounds[Trial]:
-    return run_stretches(rounds.reached, runner(machine, workers), stretch_s=1.0)
+    return run_continuously(rounds.rates, runner(machine, workers), continuous_s=1.0)
 
 
 def test_a_stretch_lasts_as_long_as_asked(machine: FakeMachine, workers: PinnedThreads) -> None:
@@ -159,9 +159,9 @@ def test_a_stretch_lasts_as_long_as_asked(machine: FakeMachine, workers: PinnedT
     assert 4.0 <= machine.clock() - begin < 4.3
     assert warm.conditions == ()
     assert [each.label for each in warm.series] == [
-        f"{each.trial.label}, continuous" for each in rounds.reached
+        f"{each.trial.label}, continuous" for each in rounds.rates
     ]
-    for before, after in zip(rounds.reached, warm.reached, strict=True):
+    for before, after in zip(rounds.rates, warm.rates, strict=True):
         assert after.rate.sustained == pytest.approx(before.rate.sustained, rel=1e-3)
         assert after.rate.bursts > before.rate.bursts
         assert after.other == before.other
@@ -175,7 +175,7 @@ def test_what_heat_takes_is_sustained_and_the_peak_stays(
     warm = stretch(machine, workers, rounds)
     (heat,) = warm.conditions
     assert heat == ("heat: slower in continuous runs of 1 s: fma float32 avx2, 1 thread by 20.0 %")
-    double, single = warm.reached
+    double, single = warm.rates
     assert (single.rate.peak, single.rate.sustained) == pytest.approx((96e9, 76.8e9), rel=1e-3)
     assert double.rate.sustained == pytest.approx(48e9 / 1.02, rel=1e-3)
 
@@ -187,4 +187,4 @@ def test_a_peak_that_comes_with_the_stretch_counts(
     machine.slowness = lambda kernel, now_s: 0.8
     warm = stretch(machine, workers, rounds)
     assert warm.conditions == ()
-    assert warm.reached[1].rate.peak == pytest.approx(120e9, rel=1e-3)
+    assert warm.rates[1].rate.peak == pytest.approx(120e9, rel=1e-3)

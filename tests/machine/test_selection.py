@@ -14,7 +14,7 @@ from roofline.machine.measuring.estimation import BURST_S
 from roofline.machine.measuring.pinned_threads import PinnedThreads, allocate
 from roofline.machine.measuring.selection import (
     calibrate,
-    compile_forms,
+    compile_variants,
     compute_candidates,
     stream_candidates,
 )
@@ -42,14 +42,14 @@ def working_set(level: str, threads: int) -> WorkingSet:
 
 
 @pytest.mark.usefixtures("machine")
-@pytest.mark.parametrize("second_forms", [False, True])
-def test_kernels_are_compiled_in_one_form_or_two(second_forms: bool) -> None:
+@pytest.mark.parametrize("second_variants", [False, True])
+def test_kernels_are_compiled_in_one_form_or_two(second_variants: bool) -> None:
     said: list[str] = []
-    forms, conditions = compile_forms([*COMPUTE, *STREAMS], second_forms, said.append)
+    forms, conditions = compile_variants([*COMPUTE, *STREAMS], second_variants, said.append)
     assert conditions == []
-    assert [len(each) for each in forms] == [2 if second_forms else 1] * 4
+    assert [len(each) for each in forms] == [2 if second_variants else 1] * 4
     assert [each[0].kernel.label for each in forms] == [k.label for k in (*COMPUTE, *STREAMS)]
-    if second_forms:
+    if second_variants:
         assert all(each[1].kernel.label.endswith("second variant") for each in forms)
     assert said[0] == "compiling fma float64 avx2"
 
@@ -59,7 +59,7 @@ def test_a_first_form_that_does_not_compile_takes_its_second_with_it(
     machine: FakeMachine, form: str
 ) -> None:
     machine.broken[f"fma float64 avx2{form}"] = "spills"
-    forms, conditions = compile_forms(COMPUTE, True, silent)
+    forms, conditions = compile_variants(COMPUTE, True, silent)
     double = [1] if form else []
     assert [len(each) for each in forms] == [*double, 2]
     assert conditions == [f"not measured: kernel 'fma float64 avx2{form}' spills"]
@@ -71,7 +71,7 @@ def test_a_form_that_ends_its_process_takes_the_other_with_it(
     machine: FakeMachine, deadly: str
 ) -> None:
     machine.deadly[deadly] = signal.SIGILL
-    forms, conditions = compile_forms([*COMPUTE, *STREAMS], True, silent)
+    forms, conditions = compile_variants([*COMPUTE, *STREAMS], True, silent)
     assert [each[0].kernel.label for each in forms] == [
         "fma float64 avx2",
         *(k.label for k in STREAMS),
@@ -84,8 +84,8 @@ def test_a_form_that_ends_its_process_takes_the_other_with_it(
 
 @pytest.mark.usefixtures("machine")
 def test_every_kernel_on_every_team_and_at_every_level() -> None:
-    compute, _ = compile_forms(COMPUTE, True, silent)
-    streams, _ = compile_forms(STREAMS, False, silent)
+    compute, _ = compile_variants(COMPUTE, True, silent)
+    streams, _ = compile_variants(STREAMS, False, silent)
     memory = [allocate(9 << 20) for _ in range(2)]
     sets = [working_set("L1", 1), working_set("L1", 2), working_set("DRAM", 2)]
     found = compute_candidates(compute, (1, 2))
@@ -104,7 +104,7 @@ def test_every_kernel_on_every_team_and_at_every_level() -> None:
             f"DRAM {kernel} avx, 2 threads",
         )
     ]
-    assert [each.reservation for each in found] == ["", "", "too small"] * 2
+    assert [each.initial_doubt for each in found] == ["", "", "too small"] * 2
     # Alike are those that differ in their team alone.
     assert [each.kind for each in found] == [
         "L1 read avx", "L1 read avx", "DRAM read avx", "L1 copy avx", "L1 copy avx", "DRAM copy avx"
@@ -112,7 +112,7 @@ def test_every_kernel_on_every_team_and_at_every_level() -> None:
 
 
 def test_one_of_a_kind_is_calibrated_and_stands_for_the_others(machine: FakeMachine) -> None:
-    compute, _ = compile_forms(COMPUTE, True, silent)
+    compute, _ = compile_variants(COMPUTE, True, silent)
     candidates = compute_candidates(compute, (1, 2))
     said: list[str] = []
     with PinnedThreads(2, (0, 1)) as workers:

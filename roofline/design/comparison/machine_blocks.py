@@ -158,7 +158,7 @@ def _warnings(comparison: Comparison) -> tuple[str, ...]:
 
 
 def _levels(machines: Sequence[tuple[str, Analysis]]) -> Iterator[str]:
-    classic = [name for name, each in machines if each.hardware.knows_only_dram]
+    classic = [name for name, each in machines if each.hardware.has_single_memory_level]
     if not classic:
         return
     line = (

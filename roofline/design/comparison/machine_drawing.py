@@ -162,7 +162,11 @@ def _draw_roofs(
     log_axes(axes, (low, max(high, 10 * low)), (bottom, max(top, 10 * bottom)))
     high = axes.get_xlim()[1]
     far = [each.ridge_flop_per_byte for each in machines if each.ridge_flop_per_byte]
-    if far and min(far) < max(far) and all(e.hardware.knows_only_dram for e in comparison.analyses):
+    if (
+        far
+        and min(far) < max(far)
+        and all(e.hardware.has_single_memory_level for e in comparison.analyses)
+    ):
         # With one memory level per machine, an operator has one AI on all machines.
         axes.axvspan(min(far), max(far), color="#f4f1e6", zorder=0)
         spot, across = (math.sqrt(min(far) * max(far)), 0.015), axes.get_xaxis_transform()

@@ -13,7 +13,7 @@ from roofline.machine.gpu.arithmetic import (
     TENSOR_CORE_TF32,
     has_float64_tensor_cores,
 )
-from roofline.machine.gpu.device import DeviceProperties, Product
+from roofline.machine.gpu.device import DeviceProperties, Gemm
 from roofline.machine.gpu.ptx import Capability
 from roofline.machine.hardware import HardwareProfile, Provenance, TheoreticalRate, read_profile
 
@@ -75,7 +75,7 @@ class DataSheet:
                 return TheoreticalRate(per_s=each.peak_flop_per_s, provenance=each.provenance)
         return self._counted(element) if (unit, kernel) in _COUNTED else None
 
-    def product(self, product: Product) -> TheoreticalRate | None:
+    def product(self, product: Gemm) -> TheoreticalRate | None:
         """Return the theoretical peak of the unit that runs torch's GEMM."""
         unit = hardware_unit(product, self.facts.capability)
         kernel = "fma" if unit == CUDA_CORE else MMA
@@ -115,7 +115,7 @@ class DataSheet:
 _COUNTED = frozenset({(CUDA_CORE, "fma"), (CUDA_CORE, "mul-add")})
 
 
-def hardware_unit(product: Product, capability: Capability) -> str:
+def hardware_unit(product: Gemm, capability: Capability) -> str:
     """Return the unit that runs torch's GEMM."""
     element = str(product.dtype)
     if element == "float32":

@@ -71,7 +71,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Product:
+class Gemm:
     """A square GEMM of torch: element type, with or without ``tf32``."""
 
     dtype: DType
@@ -108,7 +108,7 @@ class Device(Protocol):
         """Return a call that runs `grid` blocks of a loaded program."""
         ...
 
-    def product(self, product: Product, size: int) -> Call:
+    def product(self, product: Gemm, size: int) -> Call:
         """Return a call that multiplies two random matrices of `size` by `size`."""
         ...
 

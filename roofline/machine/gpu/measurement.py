@@ -20,7 +20,7 @@ from roofline.core.units import format_flop_per_s
 from roofline.errors import HardwareError, MeasurementError, argument, error_text
 from roofline.machine.gpu.arithmetic import MMA, ArithmeticKernel
 from roofline.machine.gpu.datasheet import DataSheet, hardware_unit
-from roofline.machine.gpu.device import Call, Device, DeviceError, DeviceProperties, Product
+from roofline.machine.gpu.device import Call, Device, DeviceError, DeviceProperties, Gemm
 from roofline.machine.gpu.ptx import empty_program
 from roofline.machine.gpu.sensors import device_conditions, throttling_doubt
 from roofline.machine.gpu.trials import (
@@ -28,7 +28,7 @@ from roofline.machine.gpu.trials import (
     TRANSFER_BYTE,
     TRANSFERS,
     Preparation,
-    SizedProduct,
+    SizedGemm,
     Stream,
     Transfer,
     Trial,
@@ -46,7 +46,7 @@ from roofline.machine.hardware import (
     TheoreticalRate,
 )
 from roofline.machine.measuring.estimation import Finding, Series, duration, method, provenance
-from roofline.machine.measuring.rounds import KernelRate, Runner, run_rounds, run_stretches
+from roofline.machine.measuring.rounds import KernelRate, Runner, run_continuously, run_rounds
 from roofline.machine.system.host import describe_host
 
 
@@ -59,13 +59,13 @@ class _Program(NamedTuple):
     budget_s: float
     burst_s: float
     product_limit_s: float
-    stretch_s: float = 0.0
+    continuous_s: float = 0.0
 
 
 PROGRAMS: dict[Effort, _Program] = {
     "quick": _Program(2.3, 2e-3, 5e-3),
     "default": _Program(9.2, 4e-3, 12e-3),
-    "thorough": _Program(20.0, 10e-3, 30e-3, stretch_s=1.0),
+    "thorough": _Program(20.0, 10e-3, 30e-3, continuous_s=1.0),
 }
 
 _FIGURES = 55
@@ -117,20 +117,20 @@ def measure_gpu(
 def _measure(
     device: Device,
     effort: Effort,
-    tell: Progress,
+    report: Progress,
     found: Callable[[Finding], None],
     clock: Callable[[], float],
 ) -> tuple[HardwareProfile, tuple[Series, ...]]:
     program = PROGRAMS[effort]
     begin = clock()
-    expected_s = program.budget_s + _FIGURES * program.stretch_s
+    expected_s = program.budget_s + _FIGURES * program.continuous_s
     facts = device.facts
     sheet = DataSheet(facts)
     host = describe_host()
     before = device.reading()
 
     def say(what: str) -> None:
-        tell(min(_ALMOST, (clock() - begin) / expected_s), what)
+        report(min(_ALMOST, (clock() - begin) / expected_s), what)
 
     preparation = Preparation(device=device, report=say, found=found, burst_s=program.burst_s)
     preparation.prepare(memory_name=sheet.memory_name, product_limit_s=program.product_limit_s)
@@ -148,17 +148,17 @@ def _measure(
         least_bursts=_LEAST_BURSTS,
     )
     rounds = run_rounds(preparation.candidates, runner, deadline=begin + program.budget_s)
-    reached, series = rounds.reached, rounds.series
-    if program.stretch_s:
-        stretches = run_stretches(reached, runner, stretch_s=program.stretch_s)
-        reached = stretches.reached
+    rates, series = rounds.rates, rounds.series
+    if program.continuous_s:
+        continuous = run_continuously(rates, runner, continuous_s=program.continuous_s)
+        rates = continuous.rates
         series = tuple(
             replace(early, bursts=early.bursts + late.bursts)
-            for early, late in zip(series, stretches.series, strict=True)
+            for early, late in zip(series, continuous.series, strict=True)
         )
     after = device.reading()
-    tell(1.0, "done")
-    trials = [each.trial for each in reached]
+    report(1.0, "done")
+    trials = [each.trial for each in rates]
     major, minor = facts.capability
     profile = HardwareProfile(
         name=profile_name(facts),
@@ -171,10 +171,10 @@ def _measure(
         effort=effort,
         multiprocessors=facts.multiprocessors,
         clock=_clock(trials),
-        compute=tuple(compute_ceilings(reached, sheet)),
-        memory=tuple(memory_levels(reached, sheet)),
+        compute=tuple(compute_ceilings(rates, sheet)),
+        memory=tuple(memory_levels(rates, sheet)),
         overheads=tuple(overheads),
-        links=tuple(_links(reached, latencies)),
+        links=tuple(_links(rates, latencies)),
         conditions=(
             *device_conditions(
                 facts,
@@ -229,7 +229,7 @@ def _rates(each: KernelRate[Trial], unit: str, how: str) -> dict[str, Any]:
 
 def _doubt(each: KernelRate[Trial], theoretical: TheoreticalRate | None, why: str = "") -> str:
     """Return the reasons why a figure may be wrong, by sensors and theoretical peak, or ``""``."""
-    parts = [why, each.reservation, throttling_doubt(each.trial.readings)]
+    parts = [why, each.initial_doubt, throttling_doubt(each.trial.readings)]
     fraction = each.rate.peak / theoretical.per_s if theoretical else 1.0
     percent = f"{fraction * 100:.0f} % of the theoretical peak"
     if fraction < _FAR_BELOW:
@@ -245,9 +245,9 @@ def _doubt(each: KernelRate[Trial], theoretical: TheoreticalRate | None, why: st
 
 def compute_ceilings(found: Sequence[KernelRate[Trial]], sheet: DataSheet) -> list[ComputeCeiling]:
     """Return hardware ceilings, then library ceilings."""
-    products: dict[tuple[str, str], tuple[KernelRate[Trial], Product, str]] = {}
+    products: dict[tuple[str, str], tuple[KernelRate[Trial], Gemm, str]] = {}
     for each in found:
-        if isinstance(subject := each.trial.subject, SizedProduct):
+        if isinstance(subject := each.trial.subject, SizedGemm):
             unit = hardware_unit(subject.product, sheet.facts.capability)
             size = "x".join([str(subject.size)] * 3)
             products[str(subject.product.dtype), unit] = each, subject.product, size

@@ -20,8 +20,8 @@ from roofline.machine.gpu.device import (
     DeviceMemoryError,
     DeviceProperties,
     Direction,
+    Gemm,
     HostMemory,
-    Product,
     Reading,
 )
 from roofline.machine.gpu.ptx import Program
@@ -84,8 +84,8 @@ class Driver:
         result = self._library.cuModuleLoadDataEx(
             ctypes.byref(module), program.text.encode() + b"\0", 2, options, values
         )
-        said = " ".join(log.value.decode(errors="replace").split())
-        self._check(result, f"compiling {program.entry}", said)
+        messages = " ".join(log.value.decode(errors="replace").split())
+        self._check(result, f"compiling {program.entry}", messages)
         entry = program.entry.encode()
         result = self._library.cuModuleGetFunction(ctypes.byref(function), module, entry)
         self._check(result, f"finding {program.entry}")
@@ -124,22 +124,22 @@ class Driver:
 
         return call
 
-    def _check(self, result: int, what: str, said: str = "") -> None:
+    def _check(self, result: int, what: str, messages: str = "") -> None:
         if not result:
             return
         text = ctypes.c_char_p()
         self._library.cuGetErrorString(result, ctypes.byref(text))
         reason = (text.value or b"").decode(errors="replace") or "unknown error"
         message = f"{what} failed: {reason} (CUDA driver error {result})"
-        if said:
-            message += f": {said[:200]}"
+        if messages:
+            message += f": {messages[:200]}"
         if result in _STICKY:
             raise DeviceLostError(message)
         raise DeviceMemoryError(message) if result == _OUT_OF_MEMORY else DeviceError(message)
 
 
 @contextmanager
-def float32_products(*, tf32: bool) -> Generator[None]:
+def float32_gemm_precision(*, tf32: bool) -> Generator[None]:
     """Enable or disable TF32 in float32 GEMM within the context.
 
     torch refuses to read its old setting after the new one was used, so the new one is used if it
@@ -165,7 +165,7 @@ _TORCH: Any = torch
 _FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 
-def square_product(product: Product, size: int, device: torch.device) -> Call:
+def make_gemm(product: Gemm, size: int, device: torch.device) -> Call:
     """Return a call that multiplies two random matrices of `size` by `size`."""
     element: torch.dtype = getattr(torch, product.dtype.name)
     if element == torch.int8:
@@ -186,7 +186,7 @@ def square_product(product: Product, size: int, device: torch.device) -> Call:
         return lambda: torch.mm(left, right, out=out)
 
     def call() -> None:
-        with float32_products(tf32=product.tf32):
+        with float32_gemm_precision(tf32=product.tf32):
             torch.mm(left, right, out=out)
 
     return call
@@ -278,9 +278,9 @@ class TorchDevice:
         stream = torch.cuda.current_stream(self._device).cuda_stream
         return self._driver.launch(self._functions[program.entry], grid, arguments, stream)
 
-    def product(self, product: Product, size: int) -> Call:
+    def product(self, product: Gemm, size: int) -> Call:
         with _guarded():
-            return square_product(product, size, self._device)
+            return make_gemm(product, size, self._device)
 
     def transfer(self, direction: Direction, memory: HostMemory, byte: int) -> Call:
         with _guarded():
@@ -364,6 +364,6 @@ def _guarded() -> Generator[None]:
     except torch.OutOfMemoryError as error:
         raise DeviceMemoryError(error_text(error)) from None
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
-        said = error_text(error)
-        lost = any(word in said for word in _FAULTS)
-        raise DeviceLostError(said) if lost else DeviceError(said) from None
+        text = error_text(error)
+        lost = any(word in text for word in _FAULTS)
+        raise DeviceLostError(text) if lost else DeviceError(text) from None

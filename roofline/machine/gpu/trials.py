@@ -19,8 +19,8 @@ from roofline.machine.gpu.device import (
     DeviceLostError,
     DeviceMemoryError,
     Direction,
+    Gemm,
     HostMemory,
-    Product,
     Reading,
 )
 from roofline.machine.gpu.ptx import (
@@ -71,10 +71,10 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SizedProduct:
+class SizedGemm:
     """A torch GEMM at its fastest size."""
 
-    product: Product
+    product: Gemm
     size: int
 
     @property
@@ -112,7 +112,7 @@ class Trial:
     repeated.
     """
 
-    subject: ArithmeticKernel | Stream | SizedProduct | Transfer
+    subject: ArithmeticKernel | Stream | SizedGemm | Transfer
     work: float
     repeated: Callable[[int], tuple[Call, int]]
     most: int = 1 << 28
@@ -185,12 +185,10 @@ _PRODUCTS: tuple[tuple[str, bool, Capability], ...] = (
 """torch's GEMM: type, TF32, and minimum compute capability."""
 
 
-def products(capability: Capability) -> Sequence[Product]:
+def products(capability: Capability) -> Sequence[Gemm]:
     """Return torch's GEMM types that the device supports in hardware."""
     return [
-        Product(dtype=dtype(name), tf32=tf32)
-        for name, tf32, least in _PRODUCTS
-        if capability >= least
+        Gemm(dtype=dtype(name), tf32=tf32) for name, tf32, least in _PRODUCTS if capability >= least
     ]
 
 
@@ -226,7 +224,7 @@ class Preparation:
             return
         rate = trial.work_per_burst / trial.burst_s
         self.found(Finding(what=label, threads=1, quantity=trial.quantity, per_s=rate))
-        self.candidates.append(Candidate(trials=(trial,), kind=label, reservation=doubt))
+        self.candidates.append(Candidate(trials=(trial,), kind=label, initial_doubt=doubt))
 
     def _program(
         self, program: Program, grid: int, arguments: Callable[[int], list[Argument]]
@@ -312,7 +310,7 @@ class Preparation:
             repeated=self._program(kernel.program, grid, arguments),
         )
 
-    def _product(self, product: Product, limit_s: float) -> Trial:
+    def _product(self, product: Gemm, limit_s: float) -> Trial:
         """Return torch's fastest GEMM within the time limit."""
         room = self.device.free_bytes() // _PRODUCT_MEMORY_SHARE
         best: tuple[float, int, Call] | None = None
@@ -337,7 +335,7 @@ class Preparation:
                 best = rate, size, call
         assert best is not None
         _, size, call = best
-        subject = SizedProduct(product=product, size=size)
+        subject = SizedGemm(product=product, size=size)
         return _called(subject, 2.0 * size**3, call)
 
     def _transfer(self, transfer: Transfer) -> Trial:
@@ -345,5 +343,5 @@ class Preparation:
         return _called(transfer, float(TRANSFER_BYTE), call)
 
 
-def _called(subject: SizedProduct | Transfer, work: float, call: Call) -> Trial:
+def _called(subject: SizedGemm | Transfer, work: float, call: Call) -> Trial:
     return Trial(subject=subject, work=work, repeated=lambda n: (call, n), most=_MOST_CALLS)

@@ -42,7 +42,7 @@ def check_name(what: str, name: str) -> None:
         raise ValueError(f"{what} must be a one-line name, got {name!r}")
 
 
-def check_differ(what: str, labels: Iterable[str]) -> None:
+def check_unique(what: str, labels: Iterable[str]) -> None:
     """Raise ValueError for duplicate labels."""
     seen: set[str] = set()
     for label in labels:
@@ -232,7 +232,7 @@ class MemoryLevel:
         if not any(each.kind == "hardware" for each in self.bandwidth):
             raise ValueError(f"memory level '{self.name}' has no hardware bandwidth")
         labels = (f"{each.kind} {each.kernel}, {each.threads} threads" for each in self.bandwidth)
-        check_differ(f"bandwidths of '{self.name}'", labels)
+        check_unique(f"bandwidths of '{self.name}'", labels)
 
     def capacity_for(self, threads: int) -> int | None:
         """Return the capacity of this level for `threads` threads, in bytes; None: unlimited."""

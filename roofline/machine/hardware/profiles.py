@@ -25,9 +25,9 @@ from roofline.machine.hardware.ceilings import (
     MemoryLevel,
     Overhead,
     Provenance,
-    check_differ,
     check_name,
     check_positive,
+    check_unique,
     describe_level,
 )
 from roofline.result import Result
@@ -135,8 +135,8 @@ class HardwareProfile(Result):
             raise ValueError(f"multiprocessors must be omitted for device '{self.device}'")
         for alias in self.aliases:
             check_name("alias", alias)
-        check_differ("aliases", self.aliases)
-        check_differ("memory level names", (level.name for level in self.memory))
+        check_unique("aliases", self.aliases)
+        check_unique("memory level names", (level.name for level in self.memory))
         for nearer, farther in itertools.pairwise(self.memory):
             _check_order(nearer, farther)
         # Name, unique label and threads of each figure.
@@ -163,7 +163,7 @@ class HardwareProfile(Result):
             ],
         }
         for what, found in figures.items():
-            check_differ(f"{what}s", (f"{label}, {threads} threads" for _, label, threads in found))
+            check_unique(f"{what}s", (f"{label}, {threads} threads" for _, label, threads in found))
             for name, _, threads in found:
                 if threads > self.threads:
                     raise ValueError(
@@ -176,7 +176,7 @@ class HardwareProfile(Result):
         return self.device == "cpu"
 
     @property
-    def knows_only_dram(self) -> bool:
+    def has_single_memory_level(self) -> bool:
         """True if there is a single memory level."""
         return len(self.memory) == 1
 

@@ -136,7 +136,7 @@ class ComputeKernel:
         declared = dict.fromkeys(line for each in self.operations for line in each.declarations)
         return counted_loop(entry, body, leave, declarations=declared)
 
-    def second_form(self) -> ComputeKernel:
+    def second_variant(self) -> ComputeKernel:
         """Return the same work with other numbers of sums and unrolling, in reverse order."""
         return dataclasses.replace(
             self, form=2, accumulators=self.second_accumulators, unroll=self.second_unroll

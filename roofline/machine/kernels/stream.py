@@ -69,7 +69,7 @@ class StreamKernel:
     second: Form
     quantity: Literal["byte"] = "byte"
 
-    def second_form(self) -> StreamKernel:
+    def second_variant(self) -> StreamKernel:
         """Return the same work in another loop, as fast if the machine is the limit."""
         return dataclasses.replace(self, form=self.second)
 

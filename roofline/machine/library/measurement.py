@@ -38,7 +38,7 @@ from roofline.machine.library.results import (
     overheads,
     sample_series,
 )
-from roofline.machine.measuring.estimation import Burst, Findings, interleave
+from roofline.machine.measuring.estimation import Burst, MeasuredFigures, interleave
 
 _ELEMENT_BYTE = 4
 _LINE = 16  # elements per cache line, not shared by threads
@@ -342,7 +342,7 @@ def measure_library(
     working_sets: Sequence[WorkingSet] = (),
     thread_clock: Clock = time.thread_time,
     cpu_clock: Clock | None = None,
-) -> Findings:
+) -> MeasuredFigures:
     """Measure library ceilings in about `budget_s` seconds, on one thread and on `threads`.
 
     Copy and add use the working sets, with memory for the largest. Clocks return wall seconds, and
@@ -402,7 +402,7 @@ def measure_library(
             progress=lambda _, job: report(job.label),
         )
         found = outcomes(planner.jobs, bursts)
-        return Findings(
+        return MeasuredFigures(
             compute=compute_ceilings(found, version),
             bandwidth=bandwidths(found, version),
             overheads=overheads(found, version),

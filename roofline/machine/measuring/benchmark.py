@@ -20,7 +20,13 @@ from roofline.core.progress import Progress, silent
 from roofline.errors import MeasurementError, error_text
 from roofline.machine.hardware import Effort, HardwareProfile, Host
 from roofline.machine.kernels import compiler
-from roofline.machine.measuring.estimation import PROGRAMS, Finding, Findings, Program, Series
+from roofline.machine.measuring.estimation import (
+    TIME_BUDGETS,
+    Finding,
+    MeasuredFigures,
+    Series,
+    TimeBudget,
+)
 from roofline.machine.measuring.kernel_measurement import measure_kernels
 from roofline.machine.system.activity import disturbances, read_activity
 from roofline.machine.system.host_state import host_conditions, read_host_state
@@ -31,7 +37,7 @@ _ALMOST = 0.99
 def measure_hardware(
     *,
     effort: Effort = "default",
-    program: Program | None = None,
+    program: TimeBudget | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
     found: Callable[[Finding], None] | None = None,
@@ -45,12 +51,12 @@ def measure_hardware(
     preliminary rates.
     """
     begin = clock()
-    plan = program or PROGRAMS[effort]
-    tell = progress or silent
+    plan = program or TIME_BUDGETS[effort]
+    notify = progress or silent
 
     def report(_: float, what: str) -> None:
         # Overall progress is elapsed over expected time.
-        tell(min(_ALMOST, (clock() - begin) / plan.expected_s), what)
+        notify(min(_ALMOST, (clock() - begin) / plan.expected_s), what)
 
     host_state = read_host_state(compiler_features=compiler.host_features)
     topology = host_state.topology
@@ -61,7 +67,7 @@ def measure_hardware(
         # torch is imported during the compilation of kernels.
         importing = pool.submit(_import_library) if plan.library_s else None
         if obstacle:
-            hardware = Findings(conditions=(obstacle,))
+            hardware = MeasuredFigures(conditions=(obstacle,))
         else:
             hardware = measure_kernels(
                 host_state,
@@ -73,7 +79,7 @@ def measure_hardware(
                 found=found or silent,
                 before_timing=lambda: wait([importing] if importing else []),
             )
-    library = Findings()
+    library = MeasuredFigures()
     if importing:
         report(0.0, "importing torch")
         left_s = max(plan.library_s, begin + plan.budget_s - clock())
@@ -82,7 +88,7 @@ def measure_hardware(
         except (Exception, SystemExit) as error:
             # A broken torch may raise anything; hardware figures remain valid.
             why = f"no library ceilings: cannot import torch ({error_text(error)})"
-            library = Findings(conditions=(why,))
+            library = MeasuredFigures(conditions=(why,))
         else:
             library = measure_library(
                 threads=count,
@@ -91,7 +97,7 @@ def measure_hardware(
                 progress=report,
                 working_sets=hardware.sets,
             )
-    tell(1.0, "done")
+    notify(1.0, "done")
     missing = (*hardware.conditions, *library.conditions)
     if not hardware.compute and not hardware.memory and not library.compute:
         hint = () if plan.library_s else ("use the default effort for library ceilings",)

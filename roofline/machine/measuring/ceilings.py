@@ -121,16 +121,16 @@ def _l1_bytes_per_cycle(cache: NearestCache, kernel: str) -> float | None:
     return (loads + stores) / cycles
 
 
-def doubt(reached: KernelRate[Trial]) -> str:
+def doubt(kernel_rate: KernelRate[Trial]) -> str:
     """Return the reasons why a figure may be wrong, or ``""``."""
-    rate, other = reached.rate, reached.other
-    reasons = [reached.reservation] if reached.reservation else []
+    rate, other = kernel_rate.rate, kernel_rate.other
+    reasons = [kernel_rate.initial_doubt] if kernel_rate.initial_doubt else []
     if rate.only_disturbed:
         reasons.append("all bursts disturbed by other processes")
     if other is not None and _disagree(rate, other):
         share = other.sustained / rate.sustained
         reasons.append(f"the second kernel variant reaches {format_percent(share)} of it")
-    if reached.moved and rate.peak > _PLACED * rate.sustained:
+    if kernel_rate.moved and rate.peak > _PLACED * rate.sustained:
         reasons.append("the host moved its CPUs: peak and sustained are from different placements")
     if rate.spread > UNSTEADY:
         reasons.append(f"unsteady: interquartile range {percent(rate.spread)} of the median")
@@ -151,10 +151,10 @@ def percent(fraction: float) -> str:
 
 
 def compute_ceiling(
-    reached: KernelRate[Trial], theoretical_peaks: TheoreticalPeaks
+    kernel_rate: KernelRate[Trial], theoretical_peaks: TheoreticalPeaks
 ) -> ComputeCeiling:
     """Return the ceiling measured by a compute kernel's trial."""
-    trial, rate = reached.trial, reached.rate
+    trial, rate = kernel_rate.trial, kernel_rate.rate
     kernel = trial.compiled.kernel
     assert isinstance(kernel, ComputeKernel)
     return ComputeCeiling(
@@ -170,7 +170,7 @@ def compute_ceiling(
         theoretical=theoretical_peaks.compute(
             kernel.name, kernel.dtype, kernel.unit.name, trial.threads
         ),
-        doubt=doubt(reached),
+        doubt=doubt(kernel_rate),
         provenance=provenance(
             f"{METHOD}; {kernel.accumulators} independent sums, unrolled {kernel.unroll} times",
             rate.note,
@@ -188,13 +188,13 @@ def write_allocate(kernel: str, *, nearest: bool) -> WriteAllocate:
 
 
 def _bandwidth(
-    reached: KernelRate[Trial],
+    kernel_rate: KernelRate[Trial],
     theoretical_peaks: TheoreticalPeaks,
     memory: TheoreticalRate | None,
     *,
     nearest: bool,
 ) -> Bandwidth:
-    trial, rate = reached.trial, reached.rate
+    trial, rate = kernel_rate.trial, kernel_rate.rate
     kernel, working_set = trial.compiled.kernel, trial.working_set
     assert isinstance(kernel, StreamKernel) and working_set is not None
     allocate = write_allocate(kernel.name, nearest=nearest)
@@ -212,7 +212,7 @@ def _bandwidth(
         write_allocate=allocate,
         # With write-allocate, the bus moves more than the counted bytes.
         theoretical=memory if memory and allocate == "none" else of_core,
-        doubt=doubt(reached),
+        doubt=doubt(kernel_rate),
         provenance=provenance(
             f"{METHOD}; {kernel.vector_bytes} byte loads and stores; {working_set.note}", rate.note
         ),

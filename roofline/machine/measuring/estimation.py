@@ -32,32 +32,32 @@ _FIGURES = 116  # number of figures on a CPU with AVX-512 and three cache levels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class TimeBudget:
     """Time budget of a measurement, in seconds.
 
     ``budget_s`` is for everything but the continuous runs, including ``curve_s`` for curves and
-    ``library_s`` for library ceilings (0: none). ``second_forms``: measure two variants of every
-    kernel. ``stretch_s``: continuous run of each kernel after the rounds, for its rate on a warm
+    ``library_s`` for library ceilings (0: none). ``second_variants``: measure two variants of every
+    kernel. ``continuous_s``: continuous run of each kernel after the rounds, for its rate on a warm
     machine (0: none).
     """
 
     budget_s: float
     curve_s: float
     library_s: float = 0.0
-    second_forms: bool = True
-    stretch_s: float = 0.0
+    second_variants: bool = True
+    continuous_s: float = 0.0
 
     @property
     def expected_s(self) -> float:
-        return self.budget_s + _FIGURES * self.stretch_s
+        return self.budget_s + _FIGURES * self.continuous_s
 
 
-PROGRAMS: dict[Effort, Program] = {
+TIME_BUDGETS: dict[Effort, TimeBudget] = {
     # Importing torch would take half of the time.
-    "quick": Program(budget_s=2.3, curve_s=0.25, second_forms=False),
+    "quick": TimeBudget(budget_s=2.3, curve_s=0.25, second_variants=False),
     # The whole command takes ten seconds; start and end are not in the budget.
-    "default": Program(budget_s=9.0, curve_s=0.7, library_s=2.0),
-    "thorough": Program(budget_s=40.0, curve_s=5.0, library_s=10.0, stretch_s=1.0),
+    "default": TimeBudget(budget_s=9.0, curve_s=0.7, library_s=2.0),
+    "thorough": TimeBudget(budget_s=40.0, curve_s=5.0, library_s=10.0, continuous_s=1.0),
 }
 
 
@@ -319,7 +319,7 @@ def _ns(seconds: float) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
+class MeasuredFigures:
     """Figures measured with own kernels or the library, and their bursts.
 
     ``bandwidth`` is the library's, by memory level; ``sets`` are the working sets.

@@ -32,8 +32,8 @@ from roofline.machine.measuring.core_state_reader import CoreToCoreTimer, clock_
 from roofline.machine.measuring.estimation import (
     Estimate,
     Finding,
-    Findings,
-    Program,
+    MeasuredFigures,
+    TimeBudget,
     duration,
     provenance,
 )
@@ -51,8 +51,8 @@ from roofline.machine.measuring.rounds import (
     Rounds,
     Runner,
     drift_conditions,
+    run_continuously,
     run_rounds,
-    run_stretches,
 )
 from roofline.machine.measuring.trials import Trial
 from roofline.machine.numa import measure_node_links
@@ -72,14 +72,14 @@ _APART = 0.03  # reported difference between measured and reported clock
 def measure_kernels(
     host_state: HostState,
     teams: Sequence[int],
-    program: Program,
+    program: TimeBudget,
     *,
     deadline: float,
     clock: Callable[[], float],
     report: Progress,
     found: Callable[[Finding], None],
     before_timing: Callable[[], object],
-) -> Findings:
+) -> MeasuredFigures:
     """Compile all kernels that this host can run, and measure their ceilings.
 
     ``teams`` are numbers of threads, the largest last. Rounds end at ``deadline`` by ``clock``;
@@ -91,17 +91,17 @@ def measure_kernels(
 
     host, topology = host_state.host, host_state.topology
     unit = stream_unit(host.architecture, host.instruction_sets)
-    compute, obstacles = selection.compile_forms(
+    compute, obstacles = selection.compile_variants(
         compute_kernels(
             host.architecture,
             (*host.instruction_sets, *compiler.unlisted_instruction_sets()),
             sve_bits=sve_vector_bits(),
         ),
-        program.second_forms,
+        program.second_variants,
         say,
     )
-    streams, more = selection.compile_forms(
-        stream_kernels(unit) if unit else (), program.second_forms, say
+    streams, more = selection.compile_variants(
+        stream_kernels(unit) if unit else (), program.second_variants, say
     )
     obstacles += more
     plain = _plain_kernels(host.architecture, obstacles)
@@ -152,13 +152,13 @@ def measure_kernels(
             core_to_core=(lambda: timer(workers)) if timer else None,
         )
         rounds = run_rounds(candidates, runner, deadline=deadline)
-        stretches = Rounds(reached=rounds.reached)
-        if program.stretch_s:
-            stretches = run_stretches(rounds.reached, runner, stretch_s=program.stretch_s)
+        continuous = Rounds(rates=rounds.rates)
+        if program.continuous_s:
+            continuous = run_continuously(rounds.rates, runner, continuous_s=program.continuous_s)
         page_faults = page_fault_overheads(workers, teams, clock)
         pinning = workers.pinning
     by_quantity = {
-        quantity: [each for each in stretches.reached if each.trial.quantity == quantity]
+        quantity: [each for each in continuous.rates if each.trial.quantity == quantity]
         for quantity in ("cycle", "flop", "byte")
     }
     core_clock = measured_clock(by_quantity["cycle"][0].rate) if by_quantity["cycle"] else None
@@ -181,7 +181,7 @@ def measure_kernels(
         )
 
     levels = ceilings.memory_levels(by_quantity["byte"], theoretical_peaks, theoretical_memory())
-    return Findings(
+    return MeasuredFigures(
         compute=ceilings.drop_slower_mixes(
             [ceilings.compute_ceiling(each, theoretical_peaks) for each in by_quantity["flop"]]
         ),
@@ -192,7 +192,7 @@ def measure_kernels(
         latency_curve=explored.latency_curve,
         bandwidth_curves=explored.bandwidth_curves,
         sets=tuple(sets),
-        series=(*explored.series, *rounds.series, *stretches.series),
+        series=(*explored.series, *rounds.series, *continuous.series),
         conditions=(
             *([pinning] if pinning else []),
             *([] if streams else [f"no stream kernels for {host.architecture}"]),
@@ -200,12 +200,12 @@ def measure_kernels(
             *explored.conditions,
             *scarcity,
             *pages,
-            *ceilings.kernel_conditions(rounds.reached),
+            *ceilings.kernel_conditions(rounds.rates),
             *rounds.conditions,
             *drift_conditions(
-                (trial.place, trial.work_per_burst, bursts) for trial, bursts in rounds.settled
+                (trial.place, trial.work_per_burst, bursts) for trial, bursts in rounds.usual_bursts
             ),
-            *stretches.conditions,
+            *continuous.conditions,
             *(clock_conditions(core_clock, host_state.frequency.most_hz) if core_clock else ()),
             *links.conditions,
         ),

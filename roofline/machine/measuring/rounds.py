@@ -65,12 +65,12 @@ class Candidate(Generic[T]):
     """A figure to be measured, with one trial for each kernel variant; the fastest counts.
 
     ``kind`` is equal for candidates that differ only in threads, so that they share a calibration.
-    ``reservation`` is an initial doubt.
+    ``initial_doubt`` is an initial doubt.
     """
 
     trials: tuple[T, ...]
     kind: str
-    reservation: str = ""
+    initial_doubt: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,31 +83,31 @@ class KernelRate(Generic[T]):
     trial: T
     rate: Estimate
     other: Estimate | None = None
-    reservation: str = ""
+    initial_doubt: str = ""
     moved: bool = False
 
 
-def fastest_form(
-    forms: Sequence[tuple[T, Estimate]], reservation: str = "", *, moved: bool = False
+def fastest_variant(
+    forms: Sequence[tuple[T, Estimate]], initial_doubt: str = "", *, moved: bool = False
 ) -> KernelRate[T]:
     """Return the variant with the highest sustained rate, with the peak of all variants."""
     (trial, rate), *others = sorted(forms, key=lambda form: -form[1].sustained)
     rate = dataclasses.replace(rate, peak=max(each.peak for _, each in forms))
     other = others[0][1] if others else None
-    return KernelRate(trial=trial, rate=rate, other=other, reservation=reservation, moved=moved)
+    return KernelRate(trial=trial, rate=rate, other=other, initial_doubt=initial_doubt, moved=moved)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds(Generic[T]):
     """Result of the rounds: a figure per candidate, the bursts, and conditions.
 
-    Trials without a finished burst have no series. ``settled`` are the bursts of each trial in the
+    Trials without a finished burst have no series. ``usual_bursts`` are those of each trial in the
     more frequent CPU placement.
     """
 
-    reached: tuple[KernelRate[T], ...]
+    rates: tuple[KernelRate[T], ...]
     series: tuple[Series, ...] = ()
-    settled: tuple[tuple[T, Sequence[Burst]], ...] = ()
+    usual_bursts: tuple[tuple[T, Sequence[Burst]], ...] = ()
     overheads: tuple[Overhead, ...] = ()
     conditions: tuple[str, ...] = ()
 
@@ -187,7 +187,7 @@ def run_rounds(
     )
     by_trial = list(zip(trials, calls, strict=True))
     forms = iter(by_trial)
-    reached: list[KernelRate[T]] = []
+    rates: list[KernelRate[T]] = []
     missing: list[str] = []
     for candidate in candidates:
         timed = [
@@ -197,12 +197,12 @@ def run_rounds(
         ]
         if timed:
             moved = where.moved and timed[0][0].threads > 1
-            reached.append(fastest_form(timed, candidate.reservation, moved=moved))
+            rates.append(fastest_variant(timed, candidate.initial_doubt, moved=moved))
         else:
             missing.append(candidate.trials[0].label)
     overhead = core_to_core_overhead(where)
     return Rounds(
-        reached=tuple(reached),
+        rates=tuple(rates),
         series=tuple(
             Series(
                 label=trial.label,
@@ -220,7 +220,7 @@ def run_rounds(
             for trial, of in by_trial
             if _bursts(of)
         ),
-        settled=tuple((trial, _settled(of, where)) for trial, of in by_trial),
+        usual_bursts=tuple((trial, _settled(of, where)) for trial, of in by_trial),
         overheads=(overhead,) if overhead else (),
         conditions=(
             *([f"not measured, no finished burst: {', '.join(missing)}"] if missing else []),
@@ -241,33 +241,33 @@ def _settled(calls: Sequence[_Call], where: CorePlacement) -> list[Burst]:
 
 def _rate(trial: RoundsTrial, calls: Sequence[_Call], where: CorePlacement) -> Estimate:
     """Return the sustained rate of the usual placement, and the peak of all placements."""
-    every, settled = _bursts(calls), _settled(calls, where)
+    every, usual_bursts = _bursts(calls), _settled(calls, where)
     rate = estimate(trial.work_per_burst, every)
-    if not settled or len(settled) == len(every):
+    if not usual_bursts or len(usual_bursts) == len(every):
         return rate
-    mostly = estimate(trial.work_per_burst, settled)
+    mostly = estimate(trial.work_per_burst, usual_bursts)
     return dataclasses.replace(
         mostly, peak=max(rate.peak, mostly.peak), bursts=rate.bursts, disturbed=rate.disturbed
     )
 
 
-def run_stretches(
-    reached: Sequence[KernelRate[T]], runner: Runner[T], *, stretch_s: float
+def run_continuously(
+    rates: Sequence[KernelRate[T]], runner: Runner[T], *, continuous_s: float
 ) -> Rounds[T]:
-    """Run each kernel continuously for `stretch_s`, for its sustained rate on a warm machine.
+    """Run each kernel continuously for `continuous_s`, for its sustained rate on a warm machine.
 
     The peak is that of rounds and continuous run.
     """
     warm: list[KernelRate[T]] = []
     series: list[Series] = []
     slower: list[str] = []
-    for number, each in enumerate(reached):
+    for number, each in enumerate(rates):
         trial, cold = each.trial, each.rate
         label = f"{trial.label}, continuous"
-        runner.report(number / len(reached), label)
+        runner.report(number / len(rates), label)
         bursts: list[Burst] = []
         begin = runner.clock()
-        while runner.clock() - begin < stretch_s:
+        while runner.clock() - begin < continuous_s:
             bursts += runner.bursts(trial, max(1, round(CALL_LIMIT_S / trial.burst_s)))
         if not bursts:
             warm.append(each)
@@ -286,8 +286,8 @@ def run_stretches(
             disturbed=cold.disturbed + rate.disturbed,
         )
         warm.append(dataclasses.replace(each, rate=together))
-    heat = f"heat: slower in continuous runs of {stretch_s:g} s: {'; '.join(slower)}"
-    return Rounds(reached=tuple(warm), series=tuple(series), conditions=(heat,) if slower else ())
+    heat = f"heat: slower in continuous runs of {continuous_s:g} s: {'; '.join(slower)}"
+    return Rounds(rates=tuple(warm), series=tuple(series), conditions=(heat,) if slower else ())
 
 
 _DRIFTS = {
@@ -297,11 +297,11 @@ _DRIFTS = {
 }
 
 
-def drift_conditions(settled: Iterable[tuple[str, float, Sequence[Burst]]]) -> list[str]:
+def drift_conditions(usual_bursts: Iterable[tuple[str, float, Sequence[Burst]]]) -> list[str]:
     """Return notes on drift; input: place, work per burst, and bursts of each trial."""
     about: dict[str, dict[str, int]] = {}
     totals: dict[str, int] = {}
-    for place, work, bursts in settled:
+    for place, work, bursts in usual_bursts:
         totals[place] = totals.get(place, 0) + 1
         found = drift([work / burst.wall_s for burst in bursts if burst.is_clean])
         if found:

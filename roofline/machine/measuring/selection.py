@@ -107,22 +107,22 @@ def _probe(
         os._exit(1)
 
 
-Forms = tuple[CompiledKernel, ...]
+Variants = tuple[CompiledKernel, ...]
 """Compiled variants of one kernel: the first, and possibly the second."""
 
 
-def compile_forms(
+def compile_variants(
     kernels: Sequence[ComputeKernel | StreamKernel],
-    second_forms: bool,
+    second_variants: bool,
     report: Callable[[str], None],
-) -> tuple[list[Forms], list[str]]:
+) -> tuple[list[Variants], list[str]]:
     """Return the compiled kernels, and a note on each that failed."""
-    compiled: list[Forms] = []
+    compiled: list[Variants] = []
     conditions: list[str] = []
     for kernel in kernels:
         report(f"compiling {kernel.label}")
         forms: list[CompiledKernel] = []
-        for form in (kernel, kernel.second_form()) if second_forms else (kernel,):
+        for form in (kernel, kernel.second_variant()) if second_variants else (kernel,):
             try:
                 forms.append(compiler.compile_kernel(form))
             except MeasurementError as error:
@@ -154,7 +154,9 @@ def _attempt(compiled: CompiledKernel) -> Callable[[], object]:
     return lambda: compiled.call(trial.states[0].ctypes.data, 0, length)
 
 
-def compute_candidates(compiled: Sequence[Forms], teams: Sequence[int]) -> list[Candidate[Trial]]:
+def compute_candidates(
+    compiled: Sequence[Variants], teams: Sequence[int]
+) -> list[Candidate[Trial]]:
     return [
         Candidate(
             trials=tuple(compute_trial(form, team) for form in forms), kind=forms[0].kernel.label
@@ -165,12 +167,12 @@ def compute_candidates(compiled: Sequence[Forms], teams: Sequence[int]) -> list[
 
 
 def stream_candidates(
-    compiled: Sequence[Forms],
+    compiled: Sequence[Variants],
     sets: Sequence[WorkingSet],
     memory: list[Array],
-    reservations: dict[str, str],
+    initial_doubts: dict[str, str],
 ) -> list[Candidate[Trial]]:
-    """Return every stream kernel at every working set; `reservations` are by level."""
+    """Return every stream kernel at every working set; `initial_doubts` are by level."""
     shared = Cursor()
 
     def trial(form: CompiledKernel, each: WorkingSet) -> Trial:
@@ -180,7 +182,7 @@ def stream_candidates(
         Candidate(
             trials=tuple(trial(form, each) for form in forms),
             kind=f"{each.level} {forms[0].kernel.label}",
-            reservation=reservations.get(each.level, ""),
+            initial_doubt=initial_doubts.get(each.level, ""),
         )
         for forms in compiled
         for each in sets

@@ -99,7 +99,7 @@ def balance_sweep(plan: Plan) -> Comparison:
         if times is None:
             left_out.append(f"{entry.name} (no ceilings for some operators)")
             continue
-        caches = not profile.knows_only_dram
+        caches = not profile.has_single_memory_level
         found = KnownMachine(name=entry.name, balance=balance, has_caches=caches)
         known.append((found, cells(times, profile.memory_capacity_bytes)))
     known.sort(key=lambda each: each[0].balance)
@@ -340,7 +340,7 @@ def _result(plan: Plan, cells: Mapping[Job, Sequence[Cell]]) -> Comparison:
 def _warnings(plan: Plan, is_predicted: bool) -> list[str]:
     options, machines = plan.context.options, plan.context.machines
     run_on: list[Device] = [options.run(each.profile.device).device for each in machines]
-    notes = [classic_model_note(each) for each in plan.hardware if each.knows_only_dram]
+    notes = [classic_model_note(each) for each in plan.hardware if each.has_single_memory_level]
     notes += sorted(
         {
             other_device_note(each.profile, device)

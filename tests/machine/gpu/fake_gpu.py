@@ -19,8 +19,8 @@ from roofline.machine.gpu.device import (
     DeviceMemoryError,
     DeviceProperties,
     Direction,
+    Gemm,
     HostMemory,
-    Product,
     Reading,
 )
 from roofline.machine.gpu.ptx import Program
@@ -159,7 +159,7 @@ class FakeDevice:
             )
         return lambda: self._queue.append((program.entry, LAUNCH_S + seconds))
 
-    def product(self, product: Product, size: int) -> Call:
+    def product(self, product: Gemm, size: int) -> Call:
         if product.label in self.fails:
             raise DeviceError("not implemented for this type")
         self._take(3 * size * size * product.dtype.bits // 8)

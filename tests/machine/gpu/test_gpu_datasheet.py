@@ -9,7 +9,7 @@ from fake_gpu import H200
 
 from roofline.core.dtypes import dtype
 from roofline.machine.gpu.datasheet import DataSheet
-from roofline.machine.gpu.device import DeviceProperties, Product
+from roofline.machine.gpu.device import DeviceProperties, Gemm
 
 GB = 10**9
 
@@ -105,12 +105,12 @@ def test_what_is_not_known_is_none() -> None:
 @pytest.mark.parametrize(
     ("product", "rate"),
     [
-        (Product(dtype=dtype("float32")), 67e12),
-        (Product(dtype=dtype("float32"), tf32=True), 494.5e12),
-        (Product(dtype=dtype("float64")), 67e12),
-        (Product(dtype=dtype("int8")), 1979e12),
+        (Gemm(dtype=dtype("float32")), 67e12),
+        (Gemm(dtype=dtype("float32"), tf32=True), 494.5e12),
+        (Gemm(dtype=dtype("float64")), 67e12),
+        (Gemm(dtype=dtype("int8")), 1979e12),
     ],
 )
-def test_a_product_is_held_against_the_unit_it_runs_on(product: Product, rate: float) -> None:
+def test_a_product_is_held_against_the_unit_it_runs_on(product: Gemm, rate: float) -> None:
     found = named("NVIDIA H200").product(product)
     assert found is not None and found.per_s == rate

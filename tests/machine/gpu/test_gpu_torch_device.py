@@ -15,7 +15,7 @@ from roofline.machine.gpu.device import (  # noqa: E402
     DeviceError,
     DeviceLostError,
     DeviceMemoryError,
-    Product,
+    Gemm,
 )
 from roofline.machine.gpu.measurement import measure_gpu  # noqa: E402
 from roofline.machine.gpu.ptx import empty_program  # noqa: E402
@@ -24,7 +24,7 @@ from roofline.machine.gpu.torch_device import (  # noqa: E402
     Driver,
     TorchDevice,
     _guarded,
-    float32_products,
+    float32_gemm_precision,
     open_device,
 )
 
@@ -80,7 +80,7 @@ def test_torch_s_errors_become_ours(raised: Exception, error: type[Exception]) -
 def test_the_precision_of_products_is_put_back(tf32: bool) -> None:
     products = torch.backends.cuda.matmul
     before = (products.fp32_precision, products.allow_tf32, torch.get_float32_matmul_precision())
-    with pytest.raises(KeyboardInterrupt), float32_products(tf32=tf32):
+    with pytest.raises(KeyboardInterrupt), float32_gemm_precision(tf32=tf32):
         assert products.fp32_precision == ("tf32" if tf32 else "ieee")
         raise KeyboardInterrupt
     # Also the old setting can still be read: torch refuses that after a mix of both.
@@ -184,13 +184,13 @@ def test_closing_puts_torch_s_device_back_and_unloads(
 @pytest.mark.parametrize(
     "product",
     [
-        *(Product(dtype=dtype(name)) for name in ("float64", "float32", "bfloat16", "int8")),
-        Product(dtype=dtype("float32"), tf32=True),
-        *(Product(dtype=dtype(name)) for name in ("float8_e4m3fn", "float8_e5m2")),
+        *(Gemm(dtype=dtype(name)) for name in ("float64", "float32", "bfloat16", "int8")),
+        Gemm(dtype=dtype("float32"), tf32=True),
+        *(Gemm(dtype=dtype(name)) for name in ("float8_e4m3fn", "float8_e5m2")),
     ],
     ids=lambda each: each.label,
 )
-def test_products_can_be_called(on_host: TorchDevice, product: Product) -> None:
+def test_products_can_be_called(on_host: TorchDevice, product: Gemm) -> None:
     on_host.times(on_host.product(product, 32), 2, 1)
 
 
