@@ -25,7 +25,7 @@ from roofline.core.text import printable
 from roofline.core.units import format_flop_per_s, format_intensity, format_percent, format_s
 from roofline.machine.catalog import load_hardware
 from roofline.machine.hardware import HardwareProfile, describe_threads
-from roofline.machine.losses import Layer, layers_of, loss_notes, format_loss
+from roofline.machine.losses import Layer, format_loss, layers_of, loss_notes
 from roofline.machine.report import main_unit
 from roofline.machine.roof import ComputeRoof, LevelRoof, MachineRoof, ceiling_of, diagonal_of
 from roofline.placement import Bound

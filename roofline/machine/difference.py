@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from roofline.core.blocks import Block, KeyValueBlock, View, notes, table
+from roofline.core.blocks import Block, KeyValueBlock, Notes, View, notes, table
 from roofline.core.dtypes import dtype
 from roofline.core.text import counted
 from roofline.core.units import MISSING, format_percent, format_si
@@ -346,9 +346,9 @@ class HardwareDifference(Result):
             yield from _changes(self)
         elif not self.same:
             yield from _ratios(self)
-            yield KeyValueBlock(
-                lines=(("Next", "roofline compare MODEL --hardware A --hardware B"),)
-            )
+            if view.today:
+                title = "Next: roofline compare MODEL --hardware A --hardware B"
+                yield Notes(title=title, lines=(), urgent=False)
 
 
 def hardware_change(old: HardwareProfile, new: HardwareProfile) -> HardwareDifference:

@@ -32,6 +32,7 @@ from roofline.core.units import (
     format_s,
     format_si,
 )
+from roofline.errors import argument
 from roofline.machine.catalog import Entry
 from roofline.machine.hardware import (
     Duration,
@@ -113,14 +114,14 @@ def _split(each: Provenance) -> tuple[_Document, str, str]:
     return (each.source, common, each.date, each.tool_version), method, detail.strip()
 
 
-def source_notes(
-    quantities: Sequence[Quantity], sources: Sources, conditions: Sequence[str], *, threaded: bool
+def _source_notes(
+    profile: HardwareProfile, quantities: Sequence[Quantity], sources: Sources, view: View
 ) -> Iterable[Notes]:
-    """Return doubts, conditions, derivations, references and notes, each with its figures."""
+    """Return doubts, conditions and references; derivations and notes if verbose."""
 
     def about(reasons: Mapping[str, list[Quantity]]) -> list[str]:
         return [
-            f"{', '.join(figure_names(found, threaded=threaded))} – {reason}"
+            f"{', '.join(figure_names(found, threaded=profile.has_threads))} – {reason}"
             for reason, found in reasons.items()
         ]
 
@@ -133,10 +134,15 @@ def source_notes(
         if each.provenance and each.provenance.note and not each.provenance.tool_version:
             remarks.setdefault(each.provenance.note, []).append(each)
     yield from notes("Unreliable figures, marked ?", about(doubts), urgent=True)
-    yield from notes("Measurement conditions", conditions, urgent=True)
-    yield from notes("Theoretical peaks", _theory(quantities))
+    yield from notes("Measurement conditions", profile.conditions, urgent=True)
+    theory, details = list(_theory(quantities)), about(remarks)
+    yield from notes("Theoretical peaks", theory if view.verbose else ())
     yield from notes("References", sources.lines)
-    yield from notes("Notes", about(remarks))
+    yield from notes("Notes", details if view.verbose else ())
+    count = len(theory) + len(details)
+    if count and not view.verbose:
+        title = f"{counted(count, 'note')} on figures: {argument('verbose', True)}"
+        yield Notes(title=title, lines=(), urgent=False)
 
 
 def _theory(quantities: Sequence[Quantity]) -> Iterable[str]:
@@ -183,12 +189,10 @@ def profile_blocks(profile: HardwareProfile, view: View) -> Iterable[Block]:
     sources = Sources(each.provenance for each in quantities if each.provenance)
     yield KeyValueBlock(lines=(*_performance(profile), *_identity(profile, view)))
     yield from _tables(profile, quantities, sources)
-    threaded = profile.has_threads
-    yield from source_notes(quantities, sources, profile.conditions, threaded=threaded)
-    if profile.host:
-        yield _next_block("roofline analyze MODEL", "roofline calibrate")
-    else:
-        yield _next_block("roofline analyze MODEL --hardware NAME")
+    yield from _source_notes(profile, quantities, sources, view)
+    if view.today:
+        of_host = ("analyze MODEL", "calibrate")
+        yield next_commands(*(of_host if profile.host else ("analyze MODEL --hardware NAME",)))
 
 
 def catalog_report(entries: Sequence[Entry]) -> Report:
@@ -217,15 +221,15 @@ def catalog_report(entries: Sequence[Entry]) -> Report:
         left=("name", "description", "device", "date", "origin"),
         narrow=("read bandwidth", "date", "description", "origin"),
     )
-    next_steps = _next_block(
-        "roofline hardware show NAME", "roofline analyze MODEL --hardware NAME"
-    )
+    steps = next_commands("hardware show NAME", "analyze MODEL --hardware NAME")
     headline = counted(len(known), "hardware profile")
-    return escape_report(Report(headline=headline, blocks=(grid, next_steps)))
+    return escape_report(Report(headline=headline, blocks=(grid, steps)))
 
 
-def _next_block(*commands: str) -> KeyValueBlock:
-    return KeyValueBlock(lines=(("Next", " · ".join(commands)),))
+def next_commands(*commands: str) -> Notes:
+    """Return a line of commands to run next."""
+    title = f"Next: {' · '.join(f'roofline {each}' for each in commands)}"
+    return Notes(title=title, lines=(), urgent=False)
 
 
 def main_unit(roof: MachineRoof) -> ComputeRoof | None:

@@ -94,7 +94,7 @@ def test_list_and_show_speak_of_no_threads_of_a_device(
     assert words("h100").endswith("80 GB cuda – 495 TFLOP/s HBM 3.35 TB/s – 2023 bundled")
     assert words("v100-article").endswith("cuda – – HBM 720 GB/s – – bundled")
     assert words("snapdragon-8-gen-3").endswith("cpu 8 435 GFLOP/s DRAM 76.8 GB/s – – bundled")
-    assert run(["hardware", "show", "h100"]) == 0
+    assert run(["hardware", "show", "h100", "-v"]) == 0
     said = capsys.readouterr().out
     assert "thread" not in said
     assert "https://" in said

@@ -29,7 +29,7 @@ from tests.builders import level
 from tests.builders import profile as machine_of
 from tests.machine.hardware_examples import CLOCK_HZ, device_profile, measured, rich_profile
 
-TODAY = View(today=date(2026, 3, 7))
+TODAY = View(today=date(2026, 3, 7), verbose=True)
 
 DRAM = level("DRAM", None, {"read": {1: 4e10, 2: 8e10}, "update": {2: 1.5e11}})
 DATA_SHEET = level("DRAM", None, {"unspecified": {2: 9.6e10}})
