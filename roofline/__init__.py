@@ -1,7 +1,6 @@
-"""How fast a PyTorch model can run on a machine, what holds it back, and what to change.
+"""FLOP, bytes, rooflines and predictions for PyTorch models.
 
-The names below are loaded when they are first used: ``import roofline`` imports neither torch nor
-pandas nor matplotlib.
+Names are loaded on first use: ``import roofline`` imports neither torch nor pandas nor matplotlib.
 """
 
 from __future__ import annotations

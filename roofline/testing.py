@@ -1,6 +1,6 @@
-"""The pytest plugin: a fixture that pins what a model costs, and an option that writes baselines.
+"""Pytest plugin: a fixture that checks the cost of a model against a baseline.
 
-pytest finds it by itself where roofline is installed::
+pytest loads it where roofline is installed::
 
     def test_cost(roofline_check):
         roofline_check(MyModel(), (1, 3, 224, 224), fail_if=["flop>+1%", "launches>+0"])
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from roofline.design.gate.result import Check
 
 FOLDER = "roofline-baselines"
-"""Where baselines are, next to the file of their test."""
+"""Folder of baselines, next to the test file."""
 
 COUNTS = (
     "flop>+0%",
@@ -36,36 +36,36 @@ COUNTS = (
     "peak_memory_bytes>+0%",
     "launches>+0%",
 )
-"""The conditions where a test names none: no count may rise. All are the same on every machine."""
+"""Default conditions: no count may rise. Counts are equal on all machines."""
 
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST = 120
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds ``--roofline-update``."""
-    group = parser.getgroup("roofline", "roofline: what models cost")
+    """Add ``--roofline-update``."""
+    group = parser.getgroup("roofline", "roofline: cost of models")
     group.addoption(
         "--roofline-update",
         action="store_true",
-        help="write what roofline_check finds as new baselines, instead of judging it",
+        help="write new baselines for roofline_check instead of checking",
     )
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Says where nothing is judged, because baselines are written."""
+    """Report the update mode in the header."""
     if config.getoption("--roofline-update"):
-        return ["roofline: baselines are written, and nothing is judged (--roofline-update)"]
+        return ["roofline: writing baselines, checking nothing (--roofline-update)"]
     return []
 
 
 class RooflineCheck:
-    """What the fixture `roofline_check` gives: called with a model, it fails the test or passes.
+    """Value of the fixture `roofline_check`: a call checks a model and fails the test.
 
     Args:
-        file: the test's.
-        name: the test's, with its classes and parameters.
-        update: whether baselines are written.
+        file: file of the test.
+        name: name of the test, with its classes and parameters.
+        update: write baselines instead of checking.
     """
 
     def __init__(self, file: Path, name: str, *, update: bool) -> None:
@@ -83,18 +83,18 @@ class RooflineCheck:
         against: str | Path | None = None,
         **options: Any,
     ) -> Check:
-        """Compare the cost of `model` with its baseline; fail the test where a condition fails.
+        """Compare the cost of `model` with its baseline; fail the test if a condition fails.
 
         Args:
-            model: what `roofline.check` takes, or what `roofline.track` gave.
-            inputs: what it is called with.
-            fail_if: when it fails; by default where any count rises.
-            against: the baseline; None: ``roofline-baselines/FILE.TEST.json``, of a
-                second call ``FILE.TEST-2.json``.
+            model: a model as for `roofline.check`, or the result of `roofline.track`.
+            inputs: inputs of the model.
+            fail_if: failure conditions [default: any count rises].
+            against: baseline file [default: ``roofline-baselines/FILE.TEST.json``, for a second
+                call ``FILE.TEST-2.json``].
             options: as for `roofline.check`.
 
         Returns:
-            The check, which passed.
+            The passed check.
         """
         self._calls += 1
         number = f"-{self._calls}" if self._calls > 1 else ""
@@ -103,25 +103,24 @@ class RooflineCheck:
             try:
                 file.parent.mkdir(parents=True, exist_ok=True)
             except (OSError, ValueError) as error:
-                said = getattr(error, "strerror", None) or error
-                what = f"{file}: the folder '{file.parent}' cannot be made: {said}"
-                _fail(f"{what}; name another: against=")
+                why = getattr(error, "strerror", None) or error
+                _fail(f"{file}: cannot create folder '{file.parent}': {why}; use another: against=")
         elif not os.path.lexists(file):
-            _fail(f"{file}: there is no baseline yet; write it with `pytest --roofline-update`")
+            _fail(f"{file}: no baseline yet; write it with `pytest --roofline-update`")
         from roofline.pipeline.checking import check
         from roofline.pipeline.tracking import Tracked
 
-        again = f"If that is meant: pytest --roofline-update writes {file} again."
+        again = f"If intended, run pytest --roofline-update to rewrite {file}."
         subject = model.cost if isinstance(model, Tracked) else model
         try:
             result = check(
                 subject, inputs, against=file, fail_if=fail_if, update=self._update, **options
             )
         except RooflineError as error:
-            # What is wrong with a baseline begins with its name.
+            # Errors of a baseline begin with its file name.
             _fail(f"{error}\n{again}" if str(error).startswith(f"{file}: ") else str(error))
         if not result.passes:
-            # What has no formula now will have none in a new baseline.
+            # A new baseline would not help for missing formulas.
             is_beyond = any(each.outcome == "fails" for each in result.judgements)
             _fail(f"{result}{again if is_beyond else ''}")
         return result
@@ -129,7 +128,7 @@ class RooflineCheck:
 
 @pytest.fixture
 def roofline_check(request: pytest.FixtureRequest) -> RooflineCheck:
-    """Pins what a model costs: ``roofline_check(model, inputs, fail_if=["flop>+1%"])``."""
+    """Check the cost of a model: ``roofline_check(model, inputs, fail_if=["flop>+1%"])``."""
     update = bool(request.config.getoption("--roofline-update"))
     node: pytest.Item = request.node
     # Tests of several classes may have the same name.
@@ -137,12 +136,12 @@ def roofline_check(request: pytest.FixtureRequest) -> RooflineCheck:
     return RooflineCheck(request.path, ".".join((*classes, node.name)), update=update)
 
 
-def _fail(said: str) -> NoReturn:
-    # From none: pytest would print what was wrong twice.
-    raise pytest.fail.Exception(said, pytrace=False) from None
+def _fail(message: str) -> NoReturn:
+    # From None: pytest would print the error twice.
+    raise pytest.fail.Exception(message, pytrace=False) from None
 
 
 def _file_name(test: str) -> str:
-    """The name of a test as a file may have it; another one for each test."""
+    """Return a unique, valid file name for a test."""
     fit = _UNFIT.sub("-", test)[:_LONGEST]
     return fit if fit == test else f"{fit}-{hashlib.sha256(test.encode()).hexdigest()[:8]}"

@@ -1,4 +1,4 @@
-"""What a model is called with: the inputs that a user asks for, as text or in Python."""
+"""Inputs of a model as the user gives them: as text or in Python."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from roofline.workload.models.expressions.reading import is_expression
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputRequest:
-    """A tensor that the user asks for: ``1x3x224x224``, ``1x128:int64`` … see `parse_input`.
+    """A requested tensor: ``1x3x224x224``, ``1x128:int64`` … see `parse_input`.
 
-    ``name`` is the keyword that it goes to (``""``: positional). ``like`` is a tensor that was
-    given: it sets type and strides, and its values where values are needed.
+    ``name`` is its keyword (``""``: positional). ``like`` is a given tensor, which sets type,
+    strides, and values if they are needed.
     """
 
     name: str = ""
@@ -32,15 +32,18 @@ class InputRequest:
 
 
 class Inputs:
-    """What a model is called with: ``Inputs(x, mask=m)`` is ``model(x, mask=m)``.
+    """Arguments of a model: ``Inputs(x, mask=m)`` stands for ``model(x, mask=m)``.
 
-    Arguments may be tensors, shapes (the tuple ``(1, 3, 224, 224)`` or the text ``"1x3x224x224"``),
-    dictionaries, lists and tuples of these, nested as the model takes them, and anything else,
-    which the model gets as it is: None, flags, numbers, other texts, lists of numbers.
+    Arguments are tensors, shapes (``(1, 3, 224, 224)`` or ``"1x3x224x224"``), and nested
+    dictionaries, lists and tuples of these. Other values are passed unchanged: None, flags,
+    numbers, other texts, lists of numbers.
 
     Args:
-        args: the positional arguments.
-        kwargs: the keyword arguments.
+        args: positional arguments.
+        kwargs: keyword arguments.
+
+    Raises:
+        InputError: a sparse or nested tensor, or an invalid shape.
     """
 
     def __init__(self, /, *args: Any, **kwargs: Any) -> None:
@@ -48,9 +51,9 @@ class Inputs:
         self.kwargs: dict[str, Any] = {name: _request(each) for name, each in kwargs.items()}
 
     def requests(self) -> Iterator[tuple[str, InputRequest]]:
-        """Every tensor that is asked for, and where: ``"mask"``, ``"0.images[1]"`` …
+        """Yield requested tensors with their paths: ``"mask"``, ``"0.images[1]"`` …
 
-        A positional argument that is a tensor itself has no name.
+        The path of a positional tensor is ``""``.
         """
         for name, value in (*enumerate(self.args), *self.kwargs.items()):
             for path, leaf in pytree.tree_flatten_with_path(value)[0]:
@@ -60,7 +63,7 @@ class Inputs:
                     yield "" if is_positional else f"{name}{steps}", leaf
 
     def build(self, make: Callable[[InputRequest], Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments, with what `make` gives in the place of every tensor asked for."""
+        """Return positional and keyword arguments, with tensors created by `make`."""
 
         def made(leaf: Any) -> Any:
             return make(leaf) if isinstance(leaf, InputRequest) else leaf
@@ -68,10 +71,10 @@ class Inputs:
         return pytree.tree_map(made, self.args), pytree.tree_map(made, self.kwargs)
 
     def with_batch(self, batch: int) -> Inputs:
-        """The same with `batch` as the first size of every tensor.
+        """Return the inputs with `batch` as dimension 0 of every tensor.
 
         Raises:
-            InputError: an input without dimensions, or several in one argument.
+            InputError: an input without dimensions, or several tensors in one argument.
         """
         changed = Inputs()
         changed.args = tuple(_with_batch(each, batch) for each in self.args)
@@ -80,7 +83,7 @@ class Inputs:
 
 
 def _step(key: Any) -> str:
-    """A step into an argument as a person writes it: ``.image``, ``[0]``."""
+    """Return a step into an argument in Python syntax: ``.image``, ``[0]``."""
     if isinstance(key, pytree.SequenceKey):
         return f"[{key.idx}]"
     name = str(getattr(key, "key", getattr(key, "name", key)))
@@ -90,18 +93,18 @@ def _step(key: Any) -> str:
 def _with_batch(value: Any, batch: int) -> Any:
     if isinstance(value, InputRequest):
         if not value.shape:
-            raise InputError("batch: an input without dimensions has no first size to replace")
+            raise InputError("batch: an input has no dimensions; give all shapes instead")
         return replace(value, shape=(batch, *value.shape[1:]))
     if any(isinstance(leaf, InputRequest) for leaf in pytree.tree_leaves(value)):
         raise InputError(
-            "batch: an input that holds several tensors has no one first size to replace;"
-            " give their shapes"
+            "batch: an input contains several tensors, so dimension 0 is ambiguous; give their"
+            " shapes instead"
         )
     return value
 
 
 def physical_order(request: InputRequest) -> tuple[int, ...]:
-    """The dimensions of an input as they lie in memory, that of the largest stride first."""
+    """Return the dimensions of an input in memory order, largest stride first."""
     dimensions = range(len(request.shape))
     if request.like is None or request.like.dim() != len(request.shape):
         return tuple(dimensions)
@@ -113,13 +116,13 @@ _SHAPE_LIKE = re.compile(r"\s*(\w+\s*=\s*)?\d")
 
 
 def _request(value: Any) -> Any:
-    """`value` with an InputRequest for every tensor, shape and text of a shape in it."""
+    """Return `value` with an InputRequest for each tensor, shape and text of a shape in it."""
 
     def leaf(each: Any) -> Any:
         if isinstance(each, torch.Tensor):
             if each.is_nested or each.layout is not torch.strided:
                 kind = "nested" if each.is_nested else "sparse"
-                raise InputError(f"inputs: {kind} tensors cannot be counted; give a dense one")
+                raise InputError(f"inputs: {kind} tensors are not supported; use a dense one")
             return InputRequest(shape=tuple(each.shape), like=each)
         if isinstance(each, str) and _SHAPE_LIKE.match(each):
             return _parsed_value(each)
@@ -152,10 +155,10 @@ _LITERALS = {"true": True, "false": False, "none": None}
 
 
 def parse_input(text: str) -> tuple[str, Any]:
-    """Return the keyword that an input as text goes to (``""``: positional), and what it asks for.
+    """Return the keyword of an input written as text (``""``: positional), and its value.
 
-    ``1x3x224x224``, ``1x128:int64`` and ``name=1x128:int64`` ask for a tensor, ``[…, …]`` for a
-    list, ``{key=…, key=…}`` for a dictionary; ``true``, ``false`` and ``none`` are themselves.
+    ``1x3x224x224``, ``1x128:int64`` and ``name=1x128:int64`` request a tensor, ``[…, …]`` a list,
+    ``{key=…, key=…}`` a dictionary; ``true``, ``false`` and ``none`` are literals.
     """
     name, value = "", text
     if not text.startswith(("[", "{")):
@@ -163,26 +166,26 @@ def parse_input(text: str) -> tuple[str, Any]:
         name = before if equals else ""
         if equals and not name.isidentifier():
             raise InputError(
-                f"{argument('inputs')} '{text}': '{name}' is not the name of an argument"
+                f"{argument('inputs')} '{text}': '{name}' is not a valid argument name"
             )
     try:
         return name, _parsed(value)
     except InputError as error:
         raise InputError(f"{argument('inputs')} '{text}': {error} ({_FORMS})") from None
     except RecursionError:
-        raise InputError(f"{argument('inputs')}: too many brackets lie in each other") from None
+        raise InputError(f"{argument('inputs')}: brackets are nested too deeply") from None
 
 
 def _parsed_value(text: str) -> Any:
-    """What a text asks for that stands where an argument cannot have a name."""
+    """Return the value of a text inside an argument, where names are not allowed."""
     name, request = parse_input(text)
     if name:
-        raise InputError(f"input '{name}': an argument cannot be named within another")
+        raise InputError(f"input '{name}': a nested argument cannot have a name")
     return request
 
 
 def _split_name(text: str) -> tuple[str, str, str]:
-    """`text` at its last ``=`` outside brackets."""
+    """Split `text` at its last ``=`` outside of brackets."""
     before, equals, _ = re.split(r"[\[{]", text, maxsplit=1)[0].rpartition("=")
     return before, equals, text[len(before) + len(equals) :]
 
@@ -199,9 +202,9 @@ def _parsed(text: str) -> Any:
             key, equals, value = _split_name(item)
             key = key.strip()
             if not equals or not key:
-                raise InputError(f"'{item.strip()}' in {{}} is not of the form key=shape")
+                raise InputError(f"'{item.strip()}' in {{}}: expected key=shape")
             if key in pairs:
-                raise InputError(f"the key '{key}' occurs twice")
+                raise InputError(f"duplicate key '{key}'")
             pairs[key] = _parsed(value)
         return pairs
     shape, colon, kind = text.partition(":")
@@ -209,7 +212,7 @@ def _parsed(text: str) -> Any:
 
 
 def _items(text: str, close: str) -> Iterator[str]:
-    """What stands between the outermost brackets of `text`, parted at the outermost commas."""
+    """Yield the items between the outer brackets of `text`, split at outer commas."""
     if not text.endswith(close):
         raise InputError(f"'{text}' does not end with '{close}'")
     depth, start = 0, 1
@@ -217,27 +220,26 @@ def _items(text: str, close: str) -> Iterator[str]:
         depth += (letter in "[{") - (letter in "]}")
         is_end = position == len(text) - 1
         if depth == 0 and not is_end:
-            raise InputError(f"'{text}' has brackets that do not match")
+            raise InputError(f"'{text}' has unbalanced brackets")
         if (letter == "," and depth == 1) or is_end:
             if item := text[start:position].strip():
                 yield item
             elif not is_end:
-                raise InputError(f"'{text}' has nothing before a comma")
+                raise InputError(f"'{text}' has an empty item before a comma")
             start = position + 1
     if depth:
-        raise InputError(f"'{text}' has brackets that do not match")
+        raise InputError(f"'{text}' has unbalanced brackets")
 
 
 # -- in Python -------------------------------------------------------------------------------------
 
 
 def to_inputs(given: Any) -> Inputs | None:
-    """Return inputs as Python code gives them; None where none are given.
+    """Return the `Inputs` of a Python value, or None.
 
     Args:
         given: None, `Inputs`, a tensor, a shape (``(1, 3, 224, 224)`` or ``"1x3x224x224"``), a
-            sequence of arguments, or a mapping from argument name to argument; an argument may be
-            nested.
+            sequence of arguments, or a mapping from argument name to argument, each maybe nested.
     """
     if given is None or isinstance(given, Inputs):
         return given
@@ -253,7 +255,7 @@ def to_inputs(given: Any) -> Inputs | None:
 
 
 def _combine(given: Any, arguments: Iterable[tuple[str, Any]]) -> Inputs:
-    """The inputs of a sequence or mapping; texts and requests may name their own argument."""
+    """Return the inputs of a sequence or mapping; texts and requests may have a name."""
     inputs = Inputs()
     args: list[Any] = []
     for name, value in arguments:
@@ -266,7 +268,7 @@ def _combine(given: Any, arguments: Iterable[tuple[str, Any]]) -> Inputs:
         else:
             value = _request_of_shape(value) if _is_shape(value) else _request(value)
         if name in inputs.kwargs:
-            raise InputError(f"{argument('inputs')} names an argument twice: {name}")
+            raise InputError(f"{argument('inputs')}: duplicate argument {name}")
         if name:
             inputs.kwargs[name] = value
         else:
@@ -292,26 +294,28 @@ def resolve_inputs(
     name: str,
     batch: int | None,
 ) -> Inputs:
-    """Return the inputs given, else the default ones, with `batch` as their first size."""
+    """Return the given or else the default inputs, with `batch` as dimension 0."""
     if given is None:
-        # What was read from a file has a forward for all, and says what this one takes.
-        told = getattr(module, "takes", None)
-        names = told if isinstance(told, tuple) else inspect.signature(module.forward).parameters
+        # Modules from files have a generic forward, and list their inputs.
+        listed = getattr(module, "takes", None)
+        names = (
+            listed if isinstance(listed, tuple) else inspect.signature(module.forward).parameters
+        )
         takes = ", ".join(map(str, names))
         if takes and not default:
             if is_expression(name):
                 raise InputError(
-                    f"'{name}' says no shape: write that of its input behind an @ (as in"
-                    f" conv2d(64,64,3)@56x56 or linear(64,10)@1x64), or give {argument('inputs')}"
+                    f"'{name}' has no input shape: write it after an @, as in"
+                    f" conv2d(64,64,3)@56x56 or linear(64,10)@1x64, or use {argument('inputs')}"
                 )
             raise InputError(
-                f"model '{name}': inputs are not known; give {argument('inputs')}, a shape for each"
-                f" (its forward takes {takes})"
+                f"model '{name}': input shapes are not known; use {argument('inputs')}, one shape"
+                f" for each argument of its forward: {takes}"
             )
         given = _combine(default, (("", each) for each in default))
     elif default and is_expression(name):
         raise InputError(
-            f"'{name}' has its input behind the @: leave {argument('inputs')} out, or the @ and"
-            " what follows it"
+            f"'{name}' has an input shape already: remove {argument('inputs')}, or the @ and its"
+            " shape"
         )
     return given if batch is None else given.with_batch(batch)

@@ -1,4 +1,4 @@
-"""torch's data types and ours."""
+"""Conversion between torch's data types and ours."""
 
 from __future__ import annotations
 
@@ -14,25 +14,24 @@ from roofline.workload.tensors import InputSpec
 
 @functools.cache
 def dtype_of(torch_dtype: torch.dtype) -> DType:
-    """Our name for torch's data type."""
+    """Return our data type for torch's."""
     return dtype(str(torch_dtype).removeprefix("torch."))
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """torch's data type called `name`."""
+    """Return torch's data type called `name`."""
     found = getattr(torch, name, None)
     if not isinstance(found, torch.dtype):
-        raise InputError(f"torch has no dtype '{name}'; try float32, bfloat16, float16 or float64")
+        raise InputError(f"unknown torch dtype '{name}'; use float32, bfloat16, float16 or float64")
     return found
 
 
 def input_dtype(request: InputRequest, change: torch.dtype | None) -> torch.dtype:
-    """The type of an input: as asked, else that of the given tensor, else `change` or the
-    default."""
+    """Return the type of an input: as requested, of the given tensor, `change`, or the default."""
     if request.dtype is not None:
         kind = torch_dtype(request.dtype.name)
         if request.like is None and request.dtype.name.startswith(("qint", "quint")):
-            raise InputError(f"an input of dtype {request.dtype} cannot be made; give a tensor")
+            raise InputError(f"input dtype {request.dtype} needs a tensor, not a shape")
         return kind
     if request.like is not None and not (change and request.like.is_floating_point()):
         return request.like.dtype
@@ -40,7 +39,7 @@ def input_dtype(request: InputRequest, change: torch.dtype | None) -> torch.dtyp
 
 
 def input_specs(inputs: Inputs, change: torch.dtype | None) -> tuple[InputSpec, ...]:
-    """Name, shape and data type of every tensor that the model will be given."""
+    """Return name, shape and data type of every input tensor."""
     return tuple(
         InputSpec(name=name, shape=request.shape, dtype=dtype_of(input_dtype(request, change)))
         for name, request in inputs.requests()

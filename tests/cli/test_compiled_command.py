@@ -77,4 +77,4 @@ def test_a_device_whose_kernels_are_not_known_is_said(capsys: pytest.CaptureFixt
     assert compiled("--device", "cuda", design="relu()@1x8") == 0
     out = capsys.readouterr().out
     assert "what Inductor makes of it is not known" in out
-    assert "timing them on the device" in out.replace("\n", " ")
+    assert "times CUDA kernels on the device" in out.replace("\n", " ")

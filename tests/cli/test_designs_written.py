@@ -116,14 +116,14 @@ def refused_in(environment: dict[str, str], design: str) -> list[str]:
 def test_carets_in_the_encoding_of_the_stream(encoding: str, lines: list[str]) -> None:
     environment = {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
     said = refused_in(environment, "linear(1,2,'中文')+conv9d(3)")
-    assert said[0].startswith("roofline: error: no layer is called 'conv9d'; did you mean")
+    assert said[0].startswith("roofline: error: unknown layer 'conv9d'; did you mean")
     assert said[1:] == lines
 
 
 def test_a_long_design_is_cut_in_a_pipe() -> None:
     design = "+".join(["linear(8,8)"] * 50) + "+linear(9,9)" + "+linear(8,8)" * 50 + "@1x8"
     said = refused_in({"PYTHONIOENCODING": "utf-8"}, design)
-    assert "takes 9 features, but gets 8 from the layer before: 1x8" in said[0]
+    assert "expects 9 features, got 8 from the previous layer: 1x8" in said[0]
     assert len(said[1]) <= 100
     assert said[1][len(said[2]) - 1 :].startswith("linear(9,9)")
 
@@ -139,13 +139,13 @@ def test_texts_that_are_too_much(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_shape_is_missing_or_there_twice(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["analyze", "conv2d(8,8,3)", *ON]) == 2
     assert capsys.readouterr().err == (
-        "roofline: error: 'conv2d(8,8,3)' says no shape: write that of its input behind an @ (as in"
-        " conv2d(64,64,3)@56x56 or linear(64,10)@1x64), or give --input\n"
+        "roofline: error: 'conv2d(8,8,3)' has no input shape: write it after an @, as in"
+        " conv2d(64,64,3)@56x56 or linear(64,10)@1x64, or use --input\n"
     )
     assert run(["analyze", "conv2d(8,8,3)@9x9", *ON, "--input", "1x8x9x9"]) == 2
-    assert "has its input behind the @" in capsys.readouterr().err
+    assert "has an input shape already" in capsys.readouterr().err
 
 
 def test_a_layer_alone_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["analyze", "conv2d", *ON]) == 2
-    assert "'conv2d' is a layer of torch.nn: write what it takes" in capsys.readouterr().err
+    assert "'conv2d' is a layer of torch.nn; write its arguments" in capsys.readouterr().err

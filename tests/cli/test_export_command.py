@@ -52,8 +52,8 @@ def test_a_file_is_written_and_can_be_analysed(
         (["analyze", "missing.onnx"], "missing.onnx: no such file"),
         (["analyze", "resnet18", "--allow-pickle"], "has no effect on 'resnet18'"),
         (["analyze", "mine.py:net", "--weights", "w.pt"], "w.pt: no such file"),
-        (["analyze", "a.pt2", "--weights", "w.pt"], "'a.pt2' brings its own"),
-        (["analyze", "a.pt2", "--seq", "4"], "is run on the inputs it was exported with"),
+        (["analyze", "a.pt2", "--weights", "w.pt"], "'a.pt2' has its own weights"),
+        (["analyze", "a.pt2", "--seq", "4"], "which runs on its exported inputs"),
     ],
 )
 def test_mistakes(
@@ -72,8 +72,8 @@ def test_weights_and_trust(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     torch.save(model, "whole.pt")
     given = ["--input", "1x3x8x8", "--hardware", "10980xe"]
     assert run(["analyze", "--weights", "w.pt", "mine.py:net", *given]) == 0
-    assert "its weights are those in w.pt" in capsys.readouterr().out
+    assert "weights from w.pt" in capsys.readouterr().out
     assert run(["analyze", "whole.pt", *given]) == 2
-    assert "add --allow-pickle if you trust it" in capsys.readouterr().err
+    assert "if you trust it, add --allow-pickle" in capsys.readouterr().err
     assert run(["analyze", "whole.pt", "--allow-pickle", *given]) == 0
-    assert "it was unpickled (--allow-pickle)" in capsys.readouterr().out
+    assert "unpickled (--allow-pickle)" in capsys.readouterr().out

@@ -58,7 +58,7 @@ def broken() -> Compilation:
         graphs=(graph, replace(graph, calls=3, kernels=(packed,))),
         breaks=("Data-dependent branching",),
         outside=(EagerCalls(op="aten.nonzero", part="forward", calls=2),),
-        notes=("compiled on real tensors: on fakes, it needs values",),
+        notes=("compiled on real tensors; on fake tensors: it needs tensor values",),
     )
     return Compilation(analysis=resnet(), compiled=compiled)
 

@@ -168,7 +168,7 @@ def test_a_point_that_cannot_be_built_is_a_reason_and_no_crash(machine: Hardware
         ((STANDARD, SEPARABLE), "channels=8,size=7,dtype=int8", "floating type"),
         ((STANDARD, SEPARABLE), "channels=8,size=7,layout=nhwc", "contiguous and channels-last"),
         ((STANDARD, SEPARABLE), "channels=8,size=7,threads=9", "choose 1 to 2"),
-        ((STANDARD, "conv3d({channels}"), "channels=8,size=7", "not closed"),
+        ((STANDARD, "conv3d({channels}"), "channels=8,size=7", "unclosed"),
         ((STANDARD, "no-such-model"), "channels=8|9,size=7", "no-such-model: unknown model"),
         ((STANDARD, "linear(3,{channels})@1x4"), "channels=8|9|10,size=7", "linear"),
     ],

@@ -229,7 +229,7 @@ def test_weights_are_put_into_what_makes_the_model(maker: str, tmp_path: Path) -
     torch.save(model.state_dict(), tmp_path / "w.pt")
     source = load_model(roofline.StoredModel(maker, weights=tmp_path / "w.pt"))
     assert torch.equal(source.module[0].weight, model[0].weight)  # pyright: ignore
-    assert source.notes[-1] == "its weights are those in w.pt"
+    assert source.notes[-1] == "weights from w.pt"
     torch.save({"epoch": 3, "state_dict": model.state_dict()}, tmp_path / "checkpoint.pt")
     source = load_model(roofline.StoredModel(maker, weights=tmp_path / "checkpoint.pt"))
     assert torch.equal(source.module[0].weight, model[0].weight)  # pyright: ignore
@@ -238,12 +238,12 @@ def test_weights_are_put_into_what_makes_the_model(maker: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("weights", "words"),
     [
-        (nn.Linear(4, 3).state_dict(), r"7 weights of .* are not in it \('0\.weight'\)"),
-        ({"epoch": 3}, "'epoch' in it is a int, not a tensor"),
-        ({}, "there are no weights in it"),
+        (nn.Linear(4, 3).state_dict(), r"7 weights of .* are missing \('0\.weight'\)"),
+        ({"epoch": 3}, "'epoch': expected a tensor, got int"),
+        ({}, "expected weights, got"),
         (
             nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3)).state_dict(),
-            r"'0\.weight' is 3x5, in .* it is 3x4",
+            r"'0\.weight' has shape 3x5, .* expects 3x4",
         ),
         (
             {
@@ -252,7 +252,7 @@ def test_weights_are_put_into_what_makes_the_model(maker: str, tmp_path: Path) -
                 .state_dict()
                 .items()
             },
-            r"all of them begin with 'module\.': save the weights without it",
+            r"all of these begin with 'module\.': save the weights without it",
         ),
     ],
 )
@@ -268,13 +268,13 @@ def test_weights_that_must_be_unpickled(maker: str, tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match="a pickle that imports"):
         load_model(roofline.StoredModel(maker, weights=tmp_path / "whole.pt"))
     trusted = roofline.StoredModel(maker, weights=tmp_path / "whole.pt", allow_pickle=True)
-    assert load_model(trusted).notes[-1] == "its weights are those in whole.pt"
+    assert load_model(trusted).notes[-1] == "weights from whole.pt"
 
 
 def test_weights_alone_are_no_model(tmp_path: Path) -> None:
     torch.save(nn.Linear(4, 3).state_dict(), tmp_path / "w.pt")
     with pytest.raises(
-        ModelError, match=r"weights and no model; .*\(file\.py:Model\), and weights='w\.pt'"
+        ModelError, match=r"weights without a model; .*\(file\.py:Model\), and weights='w\.pt'"
     ):
         load_model(str(tmp_path / "w.pt"))
 

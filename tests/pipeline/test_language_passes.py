@@ -211,7 +211,7 @@ def test_a_published_model_is_counted_without_its_memory() -> None:
         ("hf:llama", {"batch": 0}, "batch=0"),
         ("hf:llama", {"dtype": "int8"}, "dtype='int8'"),
         ("hf:llama", {"config": "hidden_size=30,num_attention_heads=4"}, "28 and 32 do"),
-        ("resnet18", {}, "stages of transformers' language models"),
+        ("resnet18", {}, "prefill and decode need a transformers language model"),
     ],
 )
 def test_what_is_refused(name: str, options: dict[str, Any], message: str) -> None:

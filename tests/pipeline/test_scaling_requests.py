@@ -66,7 +66,7 @@ def test_a_profile_with_links_needs_no_other() -> None:
         ({"data_parallel": "8"}, "data_parallel='8': must be a whole number"),
         ({"data_parallel": 10**9}, "must be a whole number from 1 to 1048576"),
         ({"checkpoint": 3}, "checkpoint: expected blocks or a path"),
-        ({"checkpoint": ""}, "no module is called that"),
+        ({"checkpoint": ""}, "no such module"),
         ({"hardware": ["10980xe", "a100"]}, "expected one machine"),
         ({"link_bandwidth": "fast"}, "link_bandwidth='fast': must be a rate"),
         ({"link_bandwidth": "25Gb/s"}, "link_bandwidth='25Gb/s': must be a rate"),

@@ -122,7 +122,7 @@ class Remembering(torch.nn.Module):
 def test_what_a_decorator_remembers_is_forgotten_between_passes() -> None:
     """What the fake pass left in the cache must not be met by the real one, or afterwards."""
     captured = passed(Remembering(), (2, 3))
-    assert not any("keeps tensors" in note for note in captured.notes)
+    assert not any("keeps fake tensors" in note for note in captured.notes)
     assert type(Remembering.table(3)) is torch.Tensor
 
 
@@ -300,7 +300,7 @@ def test_another_thread_that_uses_its_weights_gets_real_results() -> None:
             answers.append(task.result())
 
     model.between = between
-    with pytest.raises(ModelError, match="a part of it ran in another thread"):
+    with pytest.raises(ModelError, match="part of the model ran in another thread"):
         captured(model)
     assert type(answers[0]) is torch.Tensor
     torch.testing.assert_close(answers[0].detach(), expected)
@@ -367,7 +367,7 @@ def test_functions_that_a_model_runs_in_a_thread_are_refused() -> None:
         with ThreadPoolExecutor(1) as workers:
             return workers.submit(nn.functional.linear, x, layer.weight, layer.bias).result()
 
-    with pytest.raises(ModelError, match="a part of it ran in another thread"):
+    with pytest.raises(ModelError, match="part of the model ran in another thread"):
         captured(Function(threaded))
 
 

@@ -21,7 +21,7 @@ from roofline.workload.operators import Capture, State
 from roofline.workload.tensors import Role
 from tests.workload.passes import Function, passed, total, working
 
-FOR_REAL = "model ran for real, on"
+FOR_REAL = "model ran on real tensors with"
 
 
 def ops(captured: Capture) -> list[str]:
@@ -64,7 +64,7 @@ def test_what_needs_values_runs_for_real(model: Callable[..., Any], given: str) 
     captured = passed(model, torch.randn(2, 3) if given == "a tensor" else (2, 3))
     (note,) = captured.notes
     assert FOR_REAL in note
-    assert ("the given inputs" if given == "a tensor" else "noise and zeros") in note
+    assert ("the given inputs" if given == "a tensor" else "random and zero inputs") in note
     assert all(each.state is not State.UNKNOWN for each in captured.records)
 
 
@@ -192,7 +192,7 @@ def test_a_model_without_weights_that_nobody_can_build() -> None:
     """What it said on fake tensors is the message."""
     with MetaConstruction():
         model = NeedsValues()
-    with pytest.raises(ModelError, match="depends on the values in a tensor"):
+    with pytest.raises(ModelError, match="depends on tensor values"):
         capture(model, Inputs((2, 3, 8, 8)), name="net")
 
 
@@ -210,7 +210,7 @@ def test_too_many_weights_are_not_made() -> None:
     def rebuild() -> nn.Module:
         raise AssertionError("it was built")
 
-    with pytest.raises(ModelError, match=r"1\.\d+ TB of weights are too many to run it for real"):
+    with pytest.raises(ModelError, match=r"a run on real tensors needs 1\.\d+ TB of weights"):
         capture(Large(), Inputs((2,)), name="net", rebuild=rebuild)
 
 

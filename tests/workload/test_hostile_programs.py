@@ -95,7 +95,7 @@ def _named(key: str) -> Change:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (replaced(RELU, "torch.os.system"), "calls 'torch.os.system', which is no operator"),
+        (replaced(RELU, "torch.os.system"), "calls 'torch.os.system', which is not an operator"),
         (replaced(RELU, "torch.hub.load"), "calls 'torch.hub.load'"),
         (replaced(RELU, "torch.load"), "calls 'torch.load'"),
         (replaced(RELU, "torch.ops.load_library"), "calls 'torch.ops.load_library'"),
@@ -104,19 +104,19 @@ def _named(key: str) -> Change:
         (replaced(RELU, "_operator.attrgetter"), "calls '_operator.attrgetter'"),
         (replaced(RELU, "#extension:evil"), "calls '#extension:evil'"),
         (replaced(RELU, "builtins.eval"), "calls 'builtins.eval'"),
-        (replaced(RELU, "torch.ops.import_module.__call__"), "which is no operator"),
-        (replaced(RELU, "torch.ops.__class__.__subclasses__"), "which is no operator"),
-        (replaced(RELU, "torch.ops.loaded_libraries.add"), "which is no operator"),
-        (replaced(RELU, "torch.ops.aten.relu._schema"), "which is no operator"),
-        (replaced(RELU, "torch.ops.higher_order.print"), "which is not run from files"),
-        (replaced(RELU, "torch.ops.mine.fancy.default"), "import the package that brings it"),
-        (_wrapped("torch.os.system"), "calls 'torch.os.system', which is no operator"),
-        (_wrapped("torch.hub.load"), "calls 'torch.hub.load', which is no operator"),
-        (_size("__import__('os').system('touch MARK')"), "which is no arithmetic"),
-        (_size("s0.__class__"), "which is no arithmetic"),
-        (_size("(" * 900 + ")" * 900), "which is no arithmetic"),
-        (replaced('"name": "relu"', '"name": "relu; import os; os.system(1)"'), "which is no name"),
-        (replaced("builtins.tuple", "antigravity.Type"), "is of the type 'antigravity.Type'"),
+        (replaced(RELU, "torch.ops.import_module.__call__"), "which is not an operator"),
+        (replaced(RELU, "torch.ops.__class__.__subclasses__"), "which is not an operator"),
+        (replaced(RELU, "torch.ops.loaded_libraries.add"), "which is not an operator"),
+        (replaced(RELU, "torch.ops.aten.relu._schema"), "which is not an operator"),
+        (replaced(RELU, "torch.ops.higher_order.print"), "which is not allowed in files"),
+        (replaced(RELU, "torch.ops.mine.fancy.default"), "import its package first"),
+        (_wrapped("torch.os.system"), "calls 'torch.os.system', which is not an operator"),
+        (_wrapped("torch.hub.load"), "calls 'torch.hub.load', which is not an operator"),
+        (_size("__import__('os').system('touch MARK')"), "which is not arithmetic"),
+        (_size("s0.__class__"), "which is not arithmetic"),
+        (_size("(" * 900 + ")" * 900), "which is not arithmetic"),
+        (replaced('"name": "relu"', '"name": "relu; import os; os.system(1)"'), "invalid name"),
+        (replaced("builtins.tuple", "antigravity.Type"), "has the type 'antigravity.Type'"),
         (edited(_enumeration), "which torch would import"),
         (lambda _: b"[]", "has no graph"),
         (lambda _: b"{" * 100_000, "is damaged"),
@@ -126,8 +126,8 @@ def _named(key: str) -> Change:
             edited(lambda told: told.update(range_constraints={"u999999999999": {}})),
             "more than a million sizes",
         ),
-        *((_named(key), "something is called 'a") for key in ("parameter_name", "fqn")),
-        (_named("nn_module_stack"), "something is called 'a"),
+        *((_named(key), "invalid name 'a") for key in ("parameter_name", "fqn")),
+        (_named("nn_module_stack"), "invalid name 'a"),
     ],
 )
 def test_programs_that_say_what_torch_never_writes(
@@ -162,33 +162,33 @@ HUGE = [{"as_int": 2**45}]
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"data/aotinductor/model/a.so": b"\x7fELF"}, "machine code that AOTInductor compiled"),
-        ({MODEL: None}, "no exported program in it"),
-        ({"models/other.json": b"{}"}, "programs called model, other"),
+        ({"data/aotinductor/model/a.so": b"\x7fELF"}, "machine code of AOTInductor"),
+        ({MODEL: None}, "no exported program in the file"),
+        ({"models/other.json": b"{}"}, "programs model, other"),
         (
             {WEIGHTS: edited(lambda told: told["config"].update({CODE: {"path_name": ""}}))},
-            "something is called",
+            "invalid name",
         ),
         # A name with a slash is another member to torch than to who looks into the file.
         (
             {WEIGHTS: _first({"path_name": "/weight_0"}), "data/weights//weight_0": bytes(432)},
-            "is missing in it",
+            "is missing",
         ),
         # torch would make as many zeros as the file asks for, and copies what is repeated.
-        ({WEIGHTS: _first(sizes=HUGE), _first_file(): lambda _: b""}, "no values in the file"),
-        ({WEIGHTS: _first(sizes=HUGE)}, "and 432 B of values in the file"),
-        ({WEIGHTS: _first(sizes=HUGE, strides=[{"as_int": 0}])}, "of values in the file"),
-        ({_first_file(): None}, "is missing in it"),
+        ({WEIGHTS: _first(sizes=HUGE), _first_file(): lambda _: b""}, "no data in the file"),
+        ({WEIGHTS: _first(sizes=HUGE)}, "but 432 B of data in the file"),
+        ({WEIGHTS: _first(sizes=HUGE, strides=[{"as_int": 0}])}, "of data in the file"),
+        ({_first_file(): None}, "is missing"),
         (
             {WEIGHTS: _first(device={"type": "cuda", "index": 0})},
-            "exported on 'cuda', which its operators name; export the model on the CPU",
+            "exported on device 'cuda'; export the model on the CPU",
         ),
         # torch would unpickle each of these.
         (
             {"data/sample_inputs/model.pt": saved((Evil(), {}))},
             "'data/sample_inputs/model.pt' is a pickle that imports posix.mkdir",
         ),
-        ({"data/weights/model.pt": saved({"a": Evil()})}, "add allow_pickle=True if you trust it"),
+        ({"data/weights/model.pt": saved({"a": Evil()})}, "if you trust it, add allow_pickle=True"),
         ({WEIGHTS: _first({"use_pickle": True})}, "is pickled"),
         *(
             (

@@ -323,7 +323,7 @@ def test_what_inductor_cannot_do_is_said_and_nothing_is_guessed() -> None:
 
 def test_kernels_for_a_gpu_are_not_known_before_they_are_timed() -> None:
     found = capture_compiled(nn.ReLU(), Inputs(torch.empty(4)), run=Run(device="cuda"))
-    assert "timing them on the device" in found.why_not
+    assert "times CUDA kernels on the device" in found.why_not
 
 
 def test_a_compiled_model_is_refused() -> None:
@@ -375,5 +375,5 @@ class Recurrent(nn.Module):
 
 def test_recurrent_layers_are_left_alone_and_it_is_said() -> None:
     found = capture_compiled(Recurrent(), Inputs(torch.empty(3, 2, 8)))
-    assert "left the whole model to eager torch" in found.why_not
+    assert "ran the whole model as eager torch" in found.why_not
     assert "allow_rnn" in found.why_not

@@ -80,7 +80,8 @@ def test_the_first_library_that_has_a_name(name: str, home: str, kind: str) -> N
 
 def test_a_torchvision_model_imports_no_other_library() -> None:
     code = (
-        "import sys; from roofline.workload.models.sources import load_model; load_model('resnet18');"
+        "import sys; from roofline.workload.models.sources import load_model;"
+        "load_model('resnet18');"
         "print([m for m in ('timm', 'transformers') if m in sys.modules])"
     )
     done = forked(code)
@@ -91,27 +92,30 @@ def test_a_torchvision_model_imports_no_other_library() -> None:
     ("name", "message"),
     [
         ("vit_tiny_patch16_225", "unknown model .*; did you mean 'vit_tiny_patch16_224'"),
-        ("timm:resnet5O", r"; did you mean 'timm:resnet50'\? \(not a name of timm's models\)"),
-        ("timm:", r"unknown model 'timm:' \(not a name of timm's models\)"),
-        ("timm:hf-hub:timm/resnet50.a1_in1k", "not a name of timm's models"),
+        ("timm:resnet5O", r"unknown timm model 'timm:resnet5O'; did you mean 'timm:resnet50'\?"),
+        ("timm:", "unknown timm model 'timm:'"),
+        ("timm:hf-hub:timm/resnet50.a1_in1k", "unknown timm model"),
         ("timm:resnet50.nonsense", "building it failed: .*nonsense"),
-        ("hf:", r"unknown model 'hf:' \(neither a type nor a model class of transformers"),
+        ("hf:", r"unknown model 'hf:' \(not a type or model class of transformers"),
         ("hf:brt", r"; did you mean 'hf:bert'\?"),
         ("hf:Bert", r"; did you mean 'hf:bert'\?"),
         ("hf:BertForMaskedL", r"; did you mean 'hf:BertForMaskedLM'\?"),
-        ("hf:BertConfig", "unknown model 'hf:BertConfig'.*neither a type nor a model class"),
-        ("hf:AutoModel", "no model of its own .*; name a type, such as hf:bert, or the class"),
-        ("hf:AutoModelForCausalLM", "no model of its own"),
-        ("hf:PreTrainedModel", "no model of its own"),
-        ("hf:BertPreTrainedModel", "no model of its own"),
-        ("hf:BartPretrainedModel", "no model of its own"),
-        ("AutoModel", "no model of its own"),
-        ("hf:bert-base-uncased", "did you mean 'hf:bert'.*; nothing is downloaded, so names on"),
+        ("hf:BertConfig", "unknown model 'hf:BertConfig'.*not a type or model class"),
+        (
+            "hf:AutoModel",
+            "an abstract class of transformers; name a type, such as hf:bert, or a model class",
+        ),
+        ("hf:AutoModelForCausalLM", "an abstract class"),
+        ("hf:PreTrainedModel", "an abstract class"),
+        ("hf:BertPreTrainedModel", "an abstract class"),
+        ("hf:BartPretrainedModel", "an abstract class"),
+        ("AutoModel", "an abstract class"),
+        ("hf:bert-base-uncased", "did you mean 'hf:bert'.*; hub names are not supported"),
         ("hf:meta-llama/Llama-2-7b", "did you mean 'hf:llama'"),
-        ("bert-base-uncased", r"did you mean 'hf:bert'\? \(nothing is downloaded"),
+        ("bert-base-uncased", r"did you mean 'hf:bert'\? \(hub names are not supported"),
         ("google/vit-base-patch16-224", "did you mean 'hf:vit'"),
-        ("hf:depth_anything", "write the class that you mean: hf:DepthAnythingForDepthEstimation"),
-        ("hf:siglip_text_model", "no plain model of this type; .*: hf:SiglipTextModel"),
+        ("hf:depth_anything", "name a model class: hf:DepthAnythingForDepthEstimation"),
+        ("hf:siglip_text_model", "no base model of this type; .*: hf:SiglipTextModel"),
     ],
 )
 def test_what_is_wrong_with_a_name(name: str, message: str) -> None:
@@ -206,7 +210,7 @@ DECODERS = {
 def test_decoders_continue_text_and_all_others_are_plain(kind: str, model_class: str) -> None:
     source = load_model(f"hf:{kind}")
     assert type(source.module).__name__ == model_class
-    assert f"hf:{kind} is transformers' {model_class} with the default sizes" in source.notes[0]
+    assert f"hf:{kind} is {model_class} of transformers with the default sizes" in source.notes[0]
 
 
 def test_no_encoder_is_made_a_language_model() -> None:
@@ -293,8 +297,8 @@ def test_default_inputs(kind: str, inputs: list[tuple[str, tuple[int, ...], Any]
 @pytest.mark.parametrize(
     ("kind", "note"),
     [
-        ("clip", "hf:clip takes at most 77 tokens (max_position_embeddings), fewer than 128"),
-        ("resnet", "hf:resnet names no image size, so 224x224 was taken"),
+        ("clip", "hf:clip has at most 77 tokens (max_position_embeddings), fewer than 128"),
+        ("resnet", "image size 224x224: the configuration of hf:resnet has none"),
         ("llava", "only the text part of hf:llava runs"),
     ],
 )
@@ -341,16 +345,20 @@ def test_seq_sets_how_many_tokens() -> None:
 @pytest.mark.parametrize(
     ("name", "seq", "message"),
     [
-        ("hf:bert", 513, r"seq=513: hf:bert takes at most 512 tokens \(max_position_"),
+        ("hf:bert", 513, r"seq=513: hf:bert has at most 512 tokens \(max_position_"),
         # Its positions begin after that of the padding, which is 1.
-        ("hf:roberta", 511, "takes at most 510 tokens"),
-        ("hf:clip", 128, "takes at most 77 tokens"),
-        ("hf:whisper", 449, r"takes at most 448 tokens \(max_target_positions\)"),
-        ("hf:vit", 64, "seq=64: hf:vit takes no tokens; it takes pixel_values 1x3x224x224"),
-        ("hf:patchtst", 64, "takes no tokens; say what it takes with inputs"),
-        ("resnet18", 64, "seq=64: resnet18 takes no tokens but images"),
-        ("timm:resnet18", 64, "seq=64: timm:resnet18 takes no tokens but images"),
-        ("torch.nn:Identity", 64, "is not known to take tokens; say what it takes with inputs"),
+        ("hf:roberta", 511, "has at most 510 tokens"),
+        ("hf:clip", 128, "has at most 77 tokens"),
+        ("hf:whisper", 449, r"has at most 448 tokens \(max_target_positions\)"),
+        (
+            "hf:vit",
+            64,
+            "seq=64: hf:vit has no token inputs; its inputs are pixel_values 1x3x224x224",
+        ),
+        ("hf:patchtst", 64, "has no token inputs; use inputs"),
+        ("resnet18", 64, "seq=64 has no effect on resnet18: its inputs are images"),
+        ("timm:resnet18", 64, "seq=64 has no effect on timm:resnet18: its inputs are images"),
+        ("torch.nn:Identity", 64, "are not known; use inputs"),
     ],
 )
 def test_what_is_wrong_with_seq(name: str, seq: int, message: str) -> None:
@@ -399,7 +407,7 @@ def test_a_transformers_model_of_ones_own_needs_no_input(tmp_path: Path) -> None
     name = f"{tmp_path}/own.py:small"
     assert load_model(name).default_inputs[0].shape == (1, 48)
     assert load_model(name, seq=20).default_inputs[0].shape == (1, 20)
-    with pytest.raises(InputError, match="takes at most 48 tokens"):
+    with pytest.raises(InputError, match="has at most 48 tokens"):
         load_model(name, seq=49)
     given = sources.wrap_model(load_model(name).module, seq=7)
     assert (given.name, given.default_inputs[0].shape) == ("BertModel", (1, 7))
@@ -472,7 +480,7 @@ def test_missing_libraries_name_the_command_that_installs_them() -> None:
         assert f"{library} is not available: it is not installed; install it with: " in said
         assert said.endswith("-m pip install 'roofline[models]'")
     assert "unknown model 'bert'" in bare
-    assert "timm and transformers would know more: " in bare
+    assert "for models of timm and transformers: " in bare
     assert bare.endswith("-m pip install 'roofline[models]')")
     assert known == "torchvision"
 
@@ -487,7 +495,7 @@ def test_without_torchvision_the_others_stand_in() -> None:
         before=without("torchvision"),
     )
     assert first.startswith("timm | torchvision is not available: it is not installed")
-    assert "so resnet50 is timm's" in first
+    assert "resnet50 is taken from timm" in first
     assert second.startswith("transformers | torchvision is not available")
     assert "torchvision is not available: it is not installed" in third
     assert own == "torch"
@@ -520,7 +528,7 @@ def test_a_broken_torchvision_breaks_nothing_else(tmp_path: Path) -> None:
     bare, timm, hf, own = done.stdout.decode().splitlines()
     assert bare.startswith("timm | torchvision is not available: importing it failed: ZeroDivision")
     assert timm == "timm"
-    assert hf.startswith("transformers | note: hf:vit is transformers' ViTModel")
+    assert hf.startswith("transformers | note: hf:vit is ViTModel of transformers")
     assert own == "as before"
 
 
@@ -528,7 +536,7 @@ def test_where_nothing_is_there_own_models_still_work(tmp_path: Path) -> None:
     before = f"{without('timm', 'transformers')}\n{broken(tmp_path, 'torchvision', '1 / 0')}"
     bare, own = told("resnet50", "torch.nn:Identity", before=before)
     assert bare.startswith("model 'resnet50': torchvision is not available: importing it failed: ")
-    assert "models of your own work: package.module:factory or file.py:Model" in bare
+    assert "your own models: package.module:factory or file.py:Model" in bare
     assert own == "torch"
 
 

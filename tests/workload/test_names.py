@@ -120,7 +120,8 @@ def names_after(before: str, asked: str = "list(names.all_names())") -> Any:
 
 
 def test_no_library_is_imported_for_it() -> None:
-    used = "len([*names.all_names(), *names.transformers_classes()]), names.has_model('timm', 'resnet50')"
+    names = "len([*names.all_names(), *names.transformers_classes()])"
+    used = f"{names}, names.has_model('timm', 'resnet50')"
     imported = "[m for m in ('torch', 'torchvision', 'timm', 'transformers') if m in sys.modules]"
     count, is_there, modules = names_after("import sys", f"({used}, {imported})")
     assert (count > 2000, is_there, modules) == (True, True, [])

@@ -28,13 +28,13 @@ def test_torchvision_models_are_built_without_weights(name: str) -> None:
     source = load_model(name)
     assert source.name == name.rpartition(":")[2]
     assert {each.device.type for each in source.module.parameters()} == {"meta"}
-    assert not any("for real" in note for note in source.notes)
+    assert not any("built with weights" in note for note in source.notes)
 
 
 def test_a_model_that_needs_values_is_built_for_real_and_says_so() -> None:
     """RegNet reads numbers while it is built."""
     source = load_model("regnet_y_400mf")
-    assert "could not be built without weights, so it was built for real" in source.notes[-1]
+    assert "was built with weights: building it on the meta device failed" in source.notes[-1]
     assert source.rebuild is None
     assert {each.device.type for each in source.module.parameters()} == {"cpu"}
 
@@ -62,7 +62,7 @@ def test_default_sizes(name: str, shape: tuple[int, ...]) -> None:
 
 def test_models_whose_input_is_not_one_batch_have_no_default() -> None:
     """Optical flow takes two images; the message says what forward takes."""
-    with pytest.raises(InputError, match=r"a shape for each .*takes image1, image2"):
+    with pytest.raises(InputError, match=r"one shape for each .*: image1, image2"):
         source = load_model("raft_small")
         resolve_inputs(source.module, None, source.default_inputs, name=source.name, batch=None)
 
@@ -74,11 +74,11 @@ def test_models_whose_input_is_not_one_batch_have_no_default() -> None:
         ("mobilnet_v2", "; did you mean 'mobilenet_v2'"),
         ("torchvision:resnet52", "; did you mean 'resnet"),
         # What is like nothing gets the forms that there are.
-        ("qqqqqqq", r" \(names of torchvision, timm and .*, package"),
+        ("qqqqqqq", r" \(models of torchvision, timm and .*package"),
     ],
 )
 def test_unknown_names_suggest_the_nearest(name: str, hint: str) -> None:
-    with pytest.raises(ModelError, match=f"unknown model '{name}'{hint}"):
+    with pytest.raises(ModelError, match=f"unknown (torchvision )?model '{name}'{hint}"):
         load_model(name)
 
 
@@ -103,18 +103,21 @@ def test_the_working_folder_is_searched(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("no_such_package:make", "no package 'no_such_package' is installed"),
-        ("torch.no_such_part:make", "no package 'torch.no_such_part' is installed"),
-        ("torch.nn:Identiti", "nothing called 'Identiti' in it; did you mean 'Identity'"),
-        ("torch.nn:", "nothing called '' in it"),
-        ("torch:pi", "'pi' is a float, not a module nor a function that makes one"),
-        ("torch.nn:Linear", "takes in_features, out_features, but is called without"),
-        ("torch:get_num_threads", "the factory returned int, not a torch.nn.Module"),
+        ("no_such_package:make", "package 'no_such_package' is not installed"),
+        ("torch.no_such_part:make", "package 'torch.no_such_part' is not installed"),
+        ("torch.nn:Identiti", "'Identiti' not found; did you mean 'Identity'"),
+        ("torch.nn:", "'' not found"),
+        (
+            "torch:pi",
+            "'pi' has type float, expected a torch.nn.Module or a function that returns one",
+        ),
+        ("torch.nn:Linear", "requires the arguments in_features, out_features"),
+        ("torch:get_num_threads", "expected a torch.nn.Module, the factory returned int"),
         ("a/b:make", "'a/b' is neither a package nor a .py file"),
         ("my-package:make", "'my-package' is neither a package nor a .py file"),
         (":make", "'' is neither a package nor a .py file"),
-        ("model.py", "name what to build in it, as in model.py:Model"),
-        ("folder/model.py", "name what to build in it, as in folder/model.py:Model"),
+        ("model.py", "no class or function named; write model.py:Model"),
+        ("folder/model.py", "no class or function named; write folder/model.py:Model"),
     ],
 )
 def test_what_is_wrong_with_a_name(name: str, message: str) -> None:
@@ -196,12 +199,12 @@ def test_a_file_named_like_a_library(file: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("Modl", "nothing called 'Modl' in it; did you mean 'Model'"),
+        ("Modl", "'Modl' not found; did you mean 'Model'"),
         ("fails", "building it failed: ValueError: no weights"),
         ("leaves", "building it failed: SystemExit: 5"),
-        ("number", "'number' is a int, not a module"),
+        ("number", "'number' has type int, expected a"),
         ("returns_a_number", "the factory returned int"),
-        ("normalize", "'normalize' takes x, y, but is called without"),
+        ("normalize", "'normalize' requires the arguments x, y"),
     ],
 )
 def test_what_is_wrong_with_a_factory(file: Path, name: str, message: str) -> None:
@@ -258,10 +261,10 @@ def test_a_module_that_is_given() -> None:
     """It is called by its class; anything else is refused."""
     assert sources.wrap_model(torch.nn.ReLU()).name == "ReLU"
     with pytest.raises(
-        ModelError, match=r"expected a torch\.nn\.Module, a function or the name of a model, got"
+        ModelError, match=r"expected a torch\.nn\.Module, a function or a model name, got"
     ):
         sources.wrap_model(3)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ModelError, match=r"got the class ReLU; make one: ReLU\(…\)"):
+    with pytest.raises(ModelError, match=r"got the class ReLU; create an instance: ReLU\(…\)"):
         sources.wrap_model(torch.nn.ReLU)
 
 
@@ -305,7 +308,10 @@ def test_a_users_file_may_import_torchvision_beside_a_cpu_only_torch(
     path.write_text(
         f"{first}\ndef make():\n    import torchvision\n    return torchvision.models.alexnet()\n"
     )
-    code = f"from roofline.workload.models.sources import load_model; print(load_model({f'{path}:make'!r}).module)"
+    name = f"{path}:make"
+    code = (
+        f"from roofline.workload.models.sources import load_model as l; print(l({name!r}).module)"
+    )
     done = forked(code)
     assert done.returncode == 0, done.stderr
     assert b"AlexNet" in done.stdout

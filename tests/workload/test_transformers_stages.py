@@ -136,7 +136,7 @@ def test_the_cache_has_the_heads_that_are_kept_and_no_more_than_the_window() -> 
 @pytest.mark.parametrize("stage", ["prefill", "decode"])
 def test_all_kinds_are_captured_without_memory_and_known(kind: str, stage: str) -> None:
     found = captured(staged(ALL[kind], stage, 12))
-    assert not any("ran for real" in each for each in found.notes)
+    assert not any("real tensors" in each for each in found.notes)
     assert [each.op for each in found.records if each.state is State.UNKNOWN] == []
 
 
@@ -188,7 +188,7 @@ def test_the_users_own_module_is_left_alone() -> None:
 
 def test_only_the_last_position_gets_logits_where_that_can_be_said() -> None:
     found = staged(LLAMA, "prefill", 12)
-    assert "logits of the last position alone (logits_to_keep=1)" in found.notes
+    assert "logits of the last position only (logits_to_keep=1)" in found.notes
     heads = [each for each in captured(found).records if each.module_path == "lm_head"]
     assert [each.shape for record in heads for each in record.outputs][-1] == (2, 1, 50)
 
@@ -196,7 +196,7 @@ def test_only_the_last_position_gets_logits_where_that_can_be_said() -> None:
 @pytest.mark.parametrize(
     ("model", "asked", "message"),
     [
-        (LLAMA, ("training", 4, 1), "stage='training': there are prefill and decode"),
+        (LLAMA, ("training", 4, 1), "stage='training': expected prefill or decode"),
         (LLAMA, ("decode", 0, 1), "context=0: must be a whole number from 1"),
         (LLAMA, ("decode", True, 1), "context=True: must be a whole number from 1"),
         (LLAMA, ("decode", 4, 0), "batch=0: must be a whole number from 1"),
@@ -213,19 +213,19 @@ def test_what_is_refused(model: tuple[str, str], asked: Any, message: str) -> No
 def test_the_last_position_of_a_table_is_used_and_computed_ones_go_on() -> None:
     staged(GPT2, "decode", 1023, 1)
     staged(GPT2, "prefill", 1024, 1)
-    (note,) = [each for each in staged(LLAMA, "decode", 4096, 1).notes if "made for" in each]
-    assert "was made for 2048 tokens (max_position_embeddings)" in note
+    (note,) = [each for each in staged(LLAMA, "decode", 4096, 1).notes if "exceeds" in each]
+    assert "context 4096 exceeds the 2048 tokens of hf:llama (max_position_embeddings)" in note
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("resnet18", "stages of transformers' language models"),
-        ("hf:t5", "has an encoder beside its decoder"),
-        ("hf:mamba", "takes no past_key_values"),
-        ("hf:vit", "takes no input_ids and no past_key_values"),
-        ("hf:bert", "BertModel gives no tokens"),
-        ("hf:BertLMHeadModel", "keeps nothing of a prompt, so it has no decode"),
+        ("resnet18", "prefill and decode need a transformers language model"),
+        ("hf:t5", "is an encoder-decoder"),
+        ("hf:mamba", "has no argument past_key_values"),
+        ("hf:vit", "has no argument input_ids or past_key_values"),
+        ("hf:bert", "BertModel generates no tokens"),
+        ("hf:BertLMHeadModel", "returns no KV cache, so it has no decode"),
     ],
 )
 def test_models_without_stages(name: str, message: str) -> None:
@@ -237,7 +237,7 @@ def test_models_without_stages(name: str, message: str) -> None:
 def test_positions_that_follow_the_longest_text_are_refused_with_what_to_do() -> None:
     rope = 'rope_parameters={"rope_type":"dynamic","factor":2.0,"rope_theta":10000.0}'
     found = load_model("hf:llama", config=f"{LLAMA[1]},{rope}")
-    with pytest.raises(ModelError, match="its positions are 'dynamic'") as raised:
+    with pytest.raises(ModelError, match="'dynamic' RoPE depends on tensor values") as raised:
         staged_source(found, stage="decode", context=4, batch=1, run=Run())
     assert "\n" not in str(raised.value)
     default = rope.replace("dynamic", "default")

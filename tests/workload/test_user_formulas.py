@@ -172,7 +172,7 @@ def test_an_operator_without_a_fake_kernel_runs_for_real_and_is_unknown() -> Non
     record = only(captured)
     assert (record.op, record.state) == ("roofline_user.unfaked", State.UNKNOWN)
     assert record.work.traffic_bytes == 2 * 128
-    assert any("ran for real" in note for note in captured.notes)
+    assert any("real tensors" in note for note in captured.notes)
 
     @formula("roofline_user.unfaked")
     def unfaked_flop(output: Any, **_: Any) -> Flop:

@@ -1,1 +1,1 @@
-"""One pass of a model, recorded: on tensors without memory, or on copies of real ones."""
+"""Capture of one forward pass or training step, on fake tensors or on copies of real ones."""

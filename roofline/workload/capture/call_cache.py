@@ -1,9 +1,8 @@
-"""What a call on fake tensors returns, remembered: the same call gives the same shapes again.
+"""Cache of calls on fake tensors: the same call gives the same shapes again.
 
-`FakeTensorMode` finds out what an operator returns by running its meta kernel, and remembers it
-under a key of thirty fields a tensor. Most of what a model calls is simpler than what that has to
-be right for. The calls that are kept here are the simple ones: aten operators on plain strided
-tensors that give new tensors, a view of one operand, or their first operand, changed.
+`FakeTensorMode` runs the meta kernel of an operator, and caches results under a key of thirty
+fields per tensor. This cache covers simple calls with a short key: aten operators on plain strided
+tensors that return new tensors, a view of one operand, or their first operand, changed in place.
 """
 
 from __future__ import annotations
@@ -22,29 +21,29 @@ from torch._subclasses.fake_tensor import (
     in_kernel_invocation_manager,
 )
 
-# Torch takes these operators apart into a dozen others on fakes, 10 to 30 ms for every new shape: a
-# third of the time that networks took. What they give follows from their operands' shapes, where
-# those lie in memory in order, or channels last where a normalization keeps that.
+# On fake tensors torch decomposes these operators into a dozen others, 10 to 30 ms for each new
+# shape: a third of the capture time of networks. Their results follow from the operands' shapes if
+# these are contiguous, or channels last for normalizations that keep the layout.
 
 Form = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
-"""The shape, strides and type of a new tensor, which begins where its storage does."""
+"""Shape, strides and type of a new tensor without storage offset."""
 
 _TYPES = (torch.float32, torch.float64)
 
 _HALF = (torch.float16, torch.bfloat16)
-"""Types that normalizations take with weights in float32 (autocast), too."""
+"""Types that normalizations accept with float32 weights too (autocast)."""
 
 
 def infer_results(
     func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], device: torch.device
 ) -> tuple[Form, ...] | None:
-    """Forms of what a valid call on fakes of `device` gives; None: torch is to say it."""
-    say = _INFERENCE.get(func)
-    if say is None or kwargs or not args:
+    """Return the results' forms of a valid call on fakes of `device`; None if torch must run it."""
+    infer = _INFERENCE.get(func)
+    if infer is None or kwargs or not args:
         return None
     if not args[0].numel():
         return None
-    return say(args, device)
+    return infer(args, device)
 
 
 def _is_in_order(tensor: torch.Tensor) -> bool:
@@ -56,7 +55,7 @@ def _form_of(tensor: torch.Tensor) -> Form:
 
 
 def _like_first(args: Sequence[Any], _device: torch.device) -> tuple[Form, ...] | None:
-    """What lies in order and is of a type that nothing is cast from gives the same."""
+    """Return the form of the first operand, if it is contiguous and never cast."""
     is_plain = args[0].dtype in _TYPES and _is_in_order(args[0])
     return (_form_of(args[0]),) if is_plain and len(args) == 1 else None
 
@@ -73,7 +72,7 @@ def _batch_norm(args: Sequence[Any], device: torch.device) -> tuple[Form, ...] |
     if len(args) != 8 or args[0].dim() < 2:
         return None
     x, weight, bias, mean, variance, is_training = args[:6]
-    # Where a size is 1, several strides say the same.
+    # With a size of 1, strides are ambiguous.
     is_channels_last = min(x.shape) > 1 and x.is_contiguous(memory_format=torch.channels_last)
     if not is_channels_last and not _is_in_order(x):
         return None
@@ -81,7 +80,7 @@ def _batch_norm(args: Sequence[Any], device: torch.device) -> tuple[Form, ...] |
     if not _are_valid_weights((weight, bias, mean, variance), (channels,), x.dtype):
         return None
     if is_training:
-        # A single value a channel has no variance.
+        # A single value per channel has no variance.
         if x.numel() == channels:
             return None
     elif mean is None or variance is None:
@@ -106,7 +105,7 @@ def _layer_norm(args: Sequence[Any], device: torch.device) -> tuple[Form, ...] |
 
 
 def _are_valid_weights(tensors: Sequence[Any], shape: tuple[int, ...], dtype: torch.dtype) -> bool:
-    """Whether these are weights for what is of `dtype`."""
+    """Return whether `tensors` are valid weights for an operand of `dtype`."""
     kinds = {torch.float32, dtype} if dtype in _HALF else {dtype} & set(_TYPES)
     given = [each for each in tensors if each is not None]
     return dtype in (*_TYPES, *_HALF) and all(
@@ -125,19 +124,19 @@ _INFERENCE: Mapping[Any, Callable[[Sequence[Any], torch.device], tuple[Form, ...
 
 
 _VALUES = (bool, int, float, str, torch.dtype, torch.layout, torch.device, torch.memory_format)
-"""Arguments that are told apart by type and value."""
+"""Arguments that are distinguished by type and value."""
 
 _MAX_CALLS = 20_000
-"""Calls that are remembered, some 50 MB of them; a large model has a thousand different ones."""
+"""Limit of cached calls, about 50 MB; a large model has a thousand different ones."""
 
 
 class _UncacheableError(Exception):
-    """An operand or argument that the memory is not made for."""
+    """An operand or argument that the cache does not cover."""
 
 
 @dataclass(frozen=True, slots=True)
 class _CachedTensor:
-    """A result: its form, and the position of the operand whose storage it lies in (None: new)."""
+    """A result tensor; ``base`` is the position of the operand that it views (None: new)."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -148,7 +147,7 @@ class _CachedTensor:
 
 @dataclass(frozen=True, slots=True)
 class _CachedResult:
-    """What a call gives: ``made`` in a container of type ``kind``, or its first operand (None)."""
+    """Results ``made`` in a container of type ``kind``; None: the call's first operand."""
 
     made: tuple[_CachedTensor, ...]
     kind: type | None
@@ -165,7 +164,7 @@ _UNKNOWABLE = (
 
 @functools.cache
 def _is_simple(func: Any) -> bool:
-    """Whether an operator writes nothing, or only its first operand, which it returns."""
+    """Return whether an operator writes nothing, or only its first operand, which it returns."""
     if func.namespace != "aten" or any(tag in func.tags for tag in _UNKNOWABLE):
         return False
     schema = func._schema
@@ -182,14 +181,14 @@ def _is_simple(func: Any) -> bool:
 
 
 class CallCache:
-    """Calls on the fake tensors of one mode and device; those with others are not remembered."""
+    """Calls on fake tensors of one mode and device; calls with others are not cached."""
 
     def __init__(self, mode: FakeTensorMode, device: torch.device) -> None:
         self._mode = mode
         self._device = device
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What `func` gives for fake `args` and `kwargs`, as the mode itself would find it."""
+        """Return the result of `func` for fake `args` and `kwargs`, as the mode computes it."""
         if not _is_simple(func):
             return func(*args, **kwargs)
         try:
@@ -225,12 +224,12 @@ class CallCache:
 
     def _key(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         named = [(name, self._part(value)) for name, value in kwargs.items()] if kwargs else ()
-        # Division of integers, say, gives the default type.
+        # The division of integers returns the default type.
         parts = map(self._part, args)
         return (func, torch.get_default_dtype(), self._device, *parts, *named)
 
     def _part(self, value: Any) -> Any:
-        """What tells an argument apart from others."""
+        """Return the part of the key for an argument."""
         kind = type(value)
         if kind is FakeTensor:
             return self._form(value)
@@ -244,7 +243,7 @@ class CallCache:
 
     def _form(self, tensor: FakeTensor) -> tuple[Any, ...]:
         device = tensor.fake_device
-        # Of a constant the values are known too, and what follows from them would be lost.
+        # A constant has known values, which a cached result would lose.
         if (
             tensor.constant is not None
             or tensor.layout is not torch.strided
@@ -255,10 +254,10 @@ class CallCache:
         return (tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype)
 
     def _seen(self, key: tuple[Any, ...], result: Any, args: Sequence[Any]) -> _CachedResult | None:
-        """How to give the result of a call again; None: it is not known."""
+        """Return the cacheable form of a result, or None."""
         storages: set[int] = set()
         if isinstance(result, torch.Tensor) and args and result is args[0]:
-            # Only what writes its first operand may return it.
+            # Only operators that write their first operand may return it.
             is_own = key[0]._schema.is_mutable and self._form(result) == key[3]  # pyright: ignore
             return _CachedResult((), None) if is_own else None
         if isinstance(result, torch.Tensor):
@@ -269,7 +268,7 @@ class CallCache:
         return None
 
     def _made(self, tensor: Any, args: Sequence[Any], seen: set[int]) -> _CachedTensor:
-        """How to make `tensor` again."""
+        """Return the cacheable form of `tensor`."""
         if type(tensor) is not FakeTensor:
             raise _UncacheableError
         shape, stride, offset, dtype = self._form(tensor)

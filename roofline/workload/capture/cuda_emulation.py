@@ -1,9 +1,9 @@
-"""Fakes on CUDA where torch has none: torch's own choices for CUDA, without a device.
+"""Fake CUDA tensors in a torch without CUDA: torch's own choices for CUDA, without a device.
 
-Fakes need no device, but some of torch's C++ takes hold of the device of a tensor before it looks
-whether there is one. Builds of torch with CUDA give it one that does nothing (what
-`FakeTensorMode` asks for); a build without CUDA is given the one that the meta device has. All
-else that composite operators, autocast and autograd do for CUDA, they then do for these fakes.
+Fake tensors need no device, but some of torch's C++ code uses the device guard of a tensor before
+it checks for fakes. Builds with CUDA have a guard that does nothing, for `FakeTensorMode`; in a
+build without CUDA, that of the meta device is registered. Composite operators, autocast and
+autograd then treat these fakes as CUDA tensors.
 """
 
 from __future__ import annotations
@@ -32,22 +32,23 @@ _aten = torch.ops.aten
 _CPU, _CUDA = torch.device("cpu"), torch.device("cuda", 0)
 
 _CUDA_TYPE, _META_TYPE = 1, 14
-"""Numbers of device types, as every version of torch has them: they are in saved files."""
+"""Numbers of device types, equal in all versions of torch, which writes them into files."""
 
 _AMPERE = (8, 0)
-"""The compute capability by which models choose kernels: the first with those for bfloat16."""
+"""Compute capability by which models choose kernels: the first with bfloat16."""
 
 
 def can_capture_cuda() -> bool:
-    """Whether a model can be captured for CUDA: torch has CUDA, or can go without."""
+    """Return whether models can be captured for CUDA: torch has CUDA, or it can be emulated."""
     return torch.cuda.is_available() or torch.version.cuda is not None or bool(_guards())
 
 
 @functools.cache
 def _guards() -> Any:
-    """What torch takes hold of devices with, an address for each type of device; None: not found.
+    """Return torch's registry of device guards, an address per device type; None if not found.
 
-    The Itanium mangling of `c10::impl::device_guard_impl_registry`; Windows has another.
+    The symbol is the Itanium mangling of `c10::impl::device_guard_impl_registry`; Windows has
+    another.
     """
     name = {"linux": "libc10.so", "darwin": "libc10.dylib"}.get(sys.platform)
     if name is None:
@@ -65,7 +66,7 @@ def _guards() -> Any:
 
 @contextlib.contextmanager
 def emulate_cuda(run: Run) -> Iterator[None]:
-    """Has torch do with fakes on CUDA what it does with tensors there, unless it has CUDA."""
+    """Make torch treat fake CUDA tensors as real ones, if it has no CUDA."""
     if run.device != "cuda" or torch.cuda.is_available():
         yield
         return
@@ -73,7 +74,7 @@ def emulate_cuda(run: Run) -> Iterator[None]:
     in_this_thread: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
         (engine, "_engine_run_backward", _run_backward(engine._engine_run_backward)),
         (fake_tensor, "run_fallback_kernel", _run_fallback_on_cpu(fake_tensor.run_fallback_kernel)),
-        # What torch.autocast and models ask of a device, so that both go on without one.
+        # Queries of torch.autocast and of models, which need no device then.
         (torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
         (torch.cuda, "is_bf16_supported", lambda including_emulation=True: True),
         (torch.cuda, "get_device_capability", lambda device=None: _AMPERE),
@@ -81,12 +82,12 @@ def emulate_cuda(run: Run) -> Iterator[None]:
     )
     guards = _guards()
     with warnings.catch_warnings(), contextlib.ExitStack() as after:
-        # Of recurrent layers, which ask for it whenever their weights are others.
+        # A warning of recurrent layers whenever their weights are replaced.
         warnings.filterwarnings("ignore", message="PyTorch was compiled without cuDNN")
         if guards is not None and not guards[_CUDA_TYPE]:
             guards[_CUDA_TYPE] = guards[_META_TYPE]
             after.callback(guards.__setitem__, _CUDA_TYPE, None)
-        # A mode for torch functions would see them too, but would switch torch's fast paths off.
+        # A torch function mode would work too, but turns off torch's fast paths.
         for name, method in (("to", _to), ("cuda", _cuda), ("new_tensor", _new_tensor)):
             setattr(FakeTensor, name, method)
             after.callback(delattr, FakeTensor, name)
@@ -94,19 +95,19 @@ def emulate_cuda(run: Run) -> Iterator[None]:
             original = getattr(owner, name)
             setattr(owner, name, _in_this_thread(ours, original))
             after.callback(setattr, owner, name, original)
-        # Optimizers update all parameters at a time, as they do on CUDA.
+        # Makes optimizers choose foreach updates, as they do on CUDA.
         types: list[type] = _foreach_supported_types
         types.append(FakeTensor)
         after.callback(types.remove, FakeTensor)
         library = torch.library.Library("aten", "IMPL")
-        # Not the key of CUDA itself: gradients are of the kernels' operators.
+        # Not the key of CUDA itself: autograd must see the kernels' operators.
         library.impl("scaled_dot_product_attention", _attention, "AutogradCUDA")
         after.callback(library._destroy)
         yield
 
 
 def _in_this_thread(ours: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that is `ours` in this thread of this process, and `original` elsewhere."""
+    """Return a function that calls `ours` in this thread and process, else `original`."""
     here = threading.get_ident(), os.getpid()
 
     @functools.wraps(original)
@@ -118,7 +119,7 @@ def _in_this_thread(ours: Callable[..., Any], original: Callable[..., Any]) -> C
 
 
 def _to(self: FakeTensor, *args: Any, **options: Any) -> Any:
-    """What Tensor.to does, which asks CUDA which of its devices "cuda" is."""
+    """Act as Tensor.to without its query for the current CUDA device."""
     options = {name: _numbered(value) for name, value in options.items()}
     return torch.Tensor.to(self, *map(_numbered, args), **options)
 
@@ -132,7 +133,7 @@ def _cuda(self: FakeTensor, *_args: Any, **_options: Any) -> Any:
 
 
 def _new_tensor(self: FakeTensor, data: Any, **options: Any) -> Any:
-    """What Tensor.new_tensor does, which asks only torch.tensor to."""
+    """Act as Tensor.new_tensor, by torch.tensor."""
     return torch.tensor(data, **{"dtype": self.dtype, "device": self.device, **options})
 
 
@@ -140,8 +141,10 @@ def _new_tensor(self: FakeTensor, data: Any, **options: Any) -> Any:
 
 
 class _OnCpu(TorchDispatchMode):
-    """Tensors say that they are on the CPU to the engine of autograd, which asks an accelerator
-    else; operators see where they are. ``creates_graph``: the engine runs with gradients on."""
+    """Reports the CPU as device to the autograd engine, which else needs an accelerator.
+
+    Operators see the CUDA device. ``creates_graph``: the engine runs with gradients on.
+    """
 
     def __init__(self, creates_graph: bool) -> None:
         super().__init__()
@@ -152,18 +155,18 @@ class _OnCpu(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         is_node_running = torch._C._current_graph_task_id() != -1
-        # Else a checkpoint runs a part of the model again.
+        # Else activation checkpointing recomputes part of the model.
         if not is_node_running or torch.is_grad_enabled() == self._creates_graph:
             if func is torch.ops.prim.device.default:
                 return _CPU
             if kwargs.get("device") == _CPU:
-                # Made like a gradient, which had said so.
+                # The device of a gradient, as reported above.
                 kwargs = {**kwargs, "device": _CUDA}
         return func(*args, **kwargs)
 
 
 def _run_backward(run: Callable[..., Any]) -> Callable[..., Any]:
-    """The engine of autograd, in this thread, asking nothing of a device."""
+    """Return the autograd engine, run in this thread without device queries."""
 
     def run_here(
         roots: Any, gradients: Any, keeps: bool, creates_graph: bool, *more: Any, **names: Any
@@ -182,7 +185,7 @@ _GRU_CELL_BACKWARD = _aten._thnn_fused_gru_cell_backward.default
 
 
 def _run_fallback_on_cpu(run_for_real: Callable[..., Any]) -> Callable[..., Any]:
-    """Operators without a kernel for fakes are run to see what they return: on the CPU, then."""
+    """Return torch's fallback for operators without a fake kernel, run on the CPU."""
 
     def run_on_cpu(mode: Any, func: Any, values: Sequence[Any], spec: Any, error: Any) -> Any:
         device = next((e.device for e in values if isinstance(e, FakeTensor)), _CPU)
@@ -190,7 +193,7 @@ def _run_fallback_on_cpu(run_for_real: Callable[..., Any]) -> Callable[..., Any]
             return run_for_real(mode, func, values, spec, error)
         if func is _GRU_CELL:
             batch, width = values[2].shape
-            # The new state, and five numbers a cell that its gradient needs.
+            # The new state, and five numbers per cell for the gradient.
             return values[2].new_empty((batch, width)), values[2].new_empty((batch, 5 * width))
         if func is _GRU_CELL_BACKWARD:
             state, has_bias = values[0], values[2]
@@ -201,7 +204,7 @@ def _run_fallback_on_cpu(run_for_real: Callable[..., Any]) -> Callable[..., Any]
         moved = [_moved(mode, each, _CPU) for each in values]
         given = {id(each): value for each, value in zip(moved, values, strict=True)}
         result = run_for_real(mode, func, moved, spec, error)
-        # What it writes, it returns.
+        # Operands written in place are returned themselves.
         return tree_map(lambda each: given.get(id(each), _moved(mode, each, device)), result)
 
     return run_on_cpu
@@ -218,18 +221,18 @@ def _moved(mode: Any, value: Any, device: torch.device) -> Any:
 
 # -- attention -------------------------------------------------------------------------------------
 
-# `scaled_dot_product_attention` is one operator where a kernel takes its operands: the flash kernel
-# for half types without a mask, the memory-efficient one for float32 and for masks; else it comes
-# as its parts. A torch without CUDA has no such kernels, but knows their operators. cuDNN's, which
-# H100 and B200 take first, reads and writes what the flash kernel does; so does the efficient one,
-# which GPUs before Ampere take for half types.
+# `scaled_dot_product_attention` is one operator if a fused kernel accepts its operands: the flash
+# kernel for 16-bit types without a mask, the memory-efficient one for float32 and masks; else it is
+# decomposed. A torch without CUDA has no such kernels, but has their operators. cuDNN's kernel,
+# preferred on H100 and B200, reads and writes the same bytes as the flash kernel; so does the
+# efficient one, used for 16-bit types on GPUs before Ampere.
 
 _HALF = (torch.float16, torch.bfloat16)
 _FLASH_FEATURES = 256
-"""The longest vectors that the flash kernel takes."""
+"""Largest head size of the flash kernel."""
 
 _MASK_MULTIPLE = 16
-"""Of which strides of a mask are to be multiples for the efficient kernel."""
+"""Strides of a mask must be multiples of this for the efficient kernel."""
 
 
 def _attention(
@@ -255,8 +258,8 @@ def _attention(
         and query.shape[3] == value.shape[3] <= _FLASH_FEATURES
         and not (is_causal and query.shape[2] != key.shape[2])
     ):
-        # torch pads vectors to multiples of 8 here; another kernel need not, so that minimum times
-        # take them as they are.
+        # torch pads heads to multiples of 8 here; other kernels need not, so minimum times use the
+        # unpadded size.
         return _aten._scaled_dot_product_flash_attention.default(
             query, key, value, dropout_p, is_causal, scale=scale
         )[0]
@@ -283,7 +286,7 @@ def _attention(
 def _fit_fused_kernels(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, is_grouped: bool
 ) -> bool:
-    """Whether operands are dense, of one type, and of as many samples and heads as kernels take."""
+    """Return whether fused kernels accept the operands: dense, of one type, matching sizes."""
     operands = (query, key, value)
     if any(each.dim() != 4 or each.is_nested or not each.numel() for each in operands):
         return False
@@ -298,7 +301,7 @@ def _fit_fused_kernels(
 
 
 def _prepare_mask(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-    """What is added to the scores, laid out as the efficient kernel takes it."""
+    """Return the additive mask in the layout of the efficient kernel."""
     if mask.dtype == torch.bool:
         least = torch.scalar_tensor(-torch.inf, dtype=query.dtype, device=mask.device)
         mask = torch.where(mask, 0.0, least)

@@ -1,4 +1,4 @@
-"""Fake tensors in the place of real ones: shapes, strides and types, but no memory behind them."""
+"""Fake tensors that replace a model's own: shapes, strides and types without memory."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from roofline.workload.tensors import Role
 
 
 class _Mode(FakeTensorMode):
-    """Notices operators of other threads, which no mode that records sees.
+    """Fake tensor mode that detects operators of other threads, which are not recorded.
 
-    Where these are of the model's own tensors alone, which another thread may use without calling
-    the model, they run on those. ``originals`` are the tensors that fakes stand for, by identity.
+    Operators of another thread on the model's own tensors alone run on these; that thread need not
+    be calling the model. ``originals`` maps the identity of a fake to the tensor it replaces.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class _Mode(FakeTensorMode):
 
 
 class FakeTensors(ReplacementTensors):
-    """Fake tensors in the place of those that a model keeps, on the device of the run."""
+    """Fake tensors that replace those of a model, on the device of the run."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
@@ -66,11 +66,11 @@ class FakeTensors(ReplacementTensors):
 
     @property
     def used_in_other_thread(self) -> bool:
-        """Whether they were in another thread, whose operators are not recorded."""
+        """True if another thread, whose operators are not recorded, used the tensors."""
         return self._mode.used_in_other_thread
 
     def make_input(self, request: InputRequest, kind: torch.dtype) -> Any:
-        """An input as asked for, of type `kind`, laid out as the tensor that was given for it."""
+        """Return a fake input of type `kind`, with the layout of the tensor given for it."""
         like = request.like
         if like is not None and tuple(like.shape) == request.shape:
             return self.replacement_for(like, Role.INPUT, is_changed=like.is_floating_point())
@@ -83,13 +83,13 @@ class FakeTensors(ReplacementTensors):
         return tensor
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the operator `func` gives."""
+        """Return the result of the operator `func`."""
         asked = kwargs.get("device")
         if asked is not None and asked.type == "cuda" and not self._has_cuda:
-            # What torch says; autograd would end the process for a fake that is there.
+            # torch's own message. Autograd would abort the process for a fake on that device.
             raise RuntimeError("Torch not compiled with CUDA enabled")
         if func is _GROUPED_PRODUCT and args[0].dtype != torch.bfloat16:
-            # Its meta kernel takes bfloat16 alone, its CPU kernel any type; shapes are the same.
+            # The meta kernel accepts bfloat16 only, the CPU kernel any type; shapes are the same.
             named = {name: _as_bfloat16(each) for name, each in kwargs.items()}
             kind = named.pop("out_dtype", None) or args[0].dtype
             result = func(*map(_as_bfloat16, args), **named)
@@ -97,7 +97,7 @@ class FakeTensors(ReplacementTensors):
                 result.shape, result.stride(), dtype=kind, device=self._device
             )
         if func._opname.startswith("quantize_per_"):
-            raise NotImplementedError("quantised tensors have no fakes")
+            raise NotImplementedError("fake tensors do not support quantized types")
         if (
             func.namespace == "quantized"
             and (made := packed_product_result(func, args)) is not None
@@ -108,15 +108,15 @@ class FakeTensors(ReplacementTensors):
         if func in _NESTED_TENSOR_CALLS:
             return _NESTED_TENSOR_CALLS[func](*args, **kwargs)
         result = self._calls.call(func, args, kwargs)
-        if (mend := _CORRECTIONS.get(func)) is None:
+        if (correct := _CORRECTIONS.get(func)) is None:
             return result
         names = [each.name for each in func._schema.arguments]
-        return mend({**dict(zip(names, args, strict=False)), **kwargs}, result)
+        return correct({**dict(zip(names, args, strict=False)), **kwargs}, result)
 
     def _view_of(self, tensor: Any, shape: Any) -> FakeTensor | None:
-        """A view with the strides that its kernel gives it; None: it is no view.
+        """Return a view with the strides of the real kernel, or None if it is no view.
 
-        Fakes take other strides where a dimension has size 1.
+        Fake kernels choose other strides for dimensions of size 1.
         """
         if type(tensor) is not FakeTensor or not tensor.numel():
             return None
@@ -124,18 +124,17 @@ class FakeTensors(ReplacementTensors):
             with in_kernel_invocation_manager(self._mode):
                 plain = torch.ops.aten.view.default(tensor, shape)
         except RuntimeError:
-            # The fake call says what is wrong in the words that users know.
+            # The fake call raises the error message that users know.
             return None
         return FakeTensor(self._mode, plain, tensor.fake_device)
 
     def _make(self, tensor: torch.Tensor, to: torch.dtype, role: Role, is_changed: bool) -> Any:
         fake = self._fake(tensor, to, self._layout_for(tensor) if is_changed else None)
         if role is Role.PARAMETER:
-            # What makes isinstance(fake, torch.nn.Parameter) true; its constructor takes ten
-            # times as long as the fake itself.
+            # Makes isinstance(fake, torch.nn.Parameter) true, faster than its constructor.
             fake._is_param = True
         if tensor.requires_grad and (fake.is_floating_point() or fake.is_complex()):
-            # Composite operators ask for it, without gradients too.
+            # Composite operators check this, even without gradients.
             fake.requires_grad = True
             if tensor._backward_hooks or tensor._post_accumulate_grad_hooks:
                 copy_gradient_hooks(tensor, fake)
@@ -153,7 +152,7 @@ class FakeTensors(ReplacementTensors):
         ):
             fake: Any = self._mode.from_tensor(tensor).to(to)
             return fake if self._device.type in ("cpu", "meta") else fake.to(self._device)
-        # A hundred times cheaper than FakeTensorMode.from_tensor, which keeps what we do not need.
+        # A hundred times cheaper than FakeTensorMode.from_tensor.
         storage = tensor.untyped_storage()
         key = (storage._cdata, to)
         size, stride, offset = tensor.size(), tensor.stride(), tensor.storage_offset()
@@ -184,11 +183,10 @@ def _as_bfloat16(value: Any) -> Any:
     return torch.empty_strided(value.shape, value.stride(), dtype=torch.bfloat16, device=device)
 
 
-# -- what kernels give otherwise -------------------------------------------------------------------
+# -- corrections of fake kernels -------------------------------------------------------------------
 
-# What fakes say wrong is the order of elements in memory, or that there is a tensor where there is
-# none: later operators would copy what needs no copy, or none where one is made. Or they are made
-# by other operators.
+# Some fake kernels return another memory order than the real ones, or a tensor where there is none:
+# later operators would then copy where they need not, or skip a copy. Others call other operators.
 
 _aten = torch.ops.aten
 _VIEWS = (_aten.view.default, _aten._unsafe_view.default)
@@ -201,7 +199,7 @@ def _contiguous(_given: Any, result: torch.Tensor) -> torch.Tensor:
 
 
 def _without_random_state(given: Mapping[str, Any], result: Sequence[Any]) -> tuple[Any, ...]:
-    """Where nothing is dropped, nobody writes or reads where random numbers began."""
+    """Return `result` with an empty random state where no dropout uses it."""
     if given.get("dropout_p", 0) > 0:
         return tuple(result)
     return tuple(
@@ -215,12 +213,12 @@ def _without_random_state(given: Mapping[str, Any], result: Sequence[Any]) -> tu
 _RANDOM_STATE_TYPES = (torch.int64, torch.uint64)
 
 _CORRECTIONS: Mapping[Any, Callable[..., Any]] = {
-    # Gradients that are not asked for are not made.
+    # Gradients that are not requested are not computed.
     _aten.native_batch_norm_backward.default: lambda given, result: tuple(
         each if is_asked else None
         for each, is_asked in zip(result, given["output_mask"], strict=True)
     ),
-    # These write their results in order, whatever order they read.
+    # These kernels write contiguous results for any input layout.
     _aten.native_layer_norm_backward.default: lambda given, result: (
         result[0] if result[0] is None else _contiguous(given, result[0]),
         *result[1:],
@@ -232,7 +230,7 @@ _CORRECTIONS: Mapping[Any, Callable[..., Any]] = {
 
 
 _NESTED_TENSOR_CALLS: Mapping[Any, Callable[..., Any]] = {
-    # Masks that leave a sequence from its start on; others keep torch from dropping padding.
+    # True for masks that keep a prefix of each sequence; torch drops padding only for those.
     _aten._nested_tensor_from_mask_left_aligned.default: lambda t, mask: True,
     _aten._nested_tensor_from_mask.default: lambda t, mask, mask_check=True: torch.empty_like(
         t, memory_format=torch.contiguous_format
@@ -241,21 +239,21 @@ _NESTED_TENSOR_CALLS: Mapping[Any, Callable[..., Any]] = {
         output_size or self.shape, dtype=self.dtype, device=self.device
     ),
 }
-"""What makes nested tensors, and dense ones of them again: dense all the way, padding included."""
+"""Conversions to and from nested tensors, replaced by dense tensors that include the padding."""
 
 
 @contextlib.contextmanager
 def match_kernel_calls() -> Iterator[None]:
-    """Has functions that take another way for fakes call what they call for real tensors."""
+    """Make functions with a special path for fakes call the operators of real tensors."""
     before = torch.nn.functional.one_hot
 
     def one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
-        # The number of classes is in the values where it is not given; others raise in torch's.
+        # Without num_classes it follows from the values; invalid calls raise in torch's version.
         kind = tensor.device.type if type(tensor) is FakeTensor and tensor.numel() else ""
         if kind not in ("cpu", "cuda") or tensor.dtype != torch.int64 or num_classes <= 0:
             return before(tensor, num_classes)
         if kind == "cpu":
-            # Whether all classes are from 0 to `num_classes`.
+            # torch's check that all classes are below `num_classes`.
             torch.aminmax(tensor)
         zeros = torch.zeros((*tensor.shape, num_classes), dtype=tensor.dtype, device=tensor.device)
         return zeros.scatter_(-1, tensor.unsqueeze(-1), 1)
@@ -265,5 +263,5 @@ def match_kernel_calls() -> Iterator[None]:
 
 
 def silence_fake_tensor_log() -> contextlib.AbstractContextManager[Any]:
-    """Keeps torch from logging a traceback where an operator rejects its inputs: we say it."""
+    """Keep torch from logging a traceback for rejected inputs, which roofline reports itself."""
     return mock.patch.object(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)

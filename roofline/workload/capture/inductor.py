@@ -1,9 +1,8 @@
-"""One pass under torch.compile: what Inductor schedules and writes for it, without building it.
+"""One pass under torch.compile: the schedule and code of Inductor, without compiling the code.
 
-Dynamo, the passes over graphs, the scheduler and the code generator run as they do for any
-`torch.compile(model)` in this process. Only the last step does not: the generated C++ is not
-compiled, and in its place the graph runs as it was before, so that the model gets on to its next
-graph. So no compiler is needed, and on fake tensors no weights either.
+Dynamo, the graph passes, the scheduler and the code generator run as for any `torch.compile(model)`
+in this process. The generated C++ is not compiled; the original graph runs in its place, so that
+the model continues to its next graph. No compiler is needed, and no weights on fake tensors.
 """
 
 from __future__ import annotations
@@ -42,16 +41,15 @@ from roofline.workload.inputs import Inputs
 from roofline.workload.operators import Phase
 
 _MAX_MESSAGE = 300
-"""Characters of what torch says that are shown."""
+"""Longest shown message of torch, in characters."""
 
 _COMPILER = f"Inductor of torch {torch.__version__}"
 
 
 class _CompilationObserver(StepListener):
-    """Sees what is compiled and called; listens to how far a step is.
+    """Observes compiled graphs and calls, and the progress of a step.
 
-    ``calls`` are those of ``graphs``, by their place, ``outside`` those of operators that run
-    outside of them.
+    ``calls`` counts calls of ``graphs`` by position, ``outside`` those of operators outside graphs.
     """
 
     def __init__(self) -> None:
@@ -63,7 +61,7 @@ class _CompilationObserver(StepListener):
 
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[None]:
-        # The loss is the one other part of a pass.
+        # The loss is the only other part of a pass.
         before, self.now = self.now, "loss"
         try:
             yield
@@ -82,7 +80,7 @@ class _CompilationObserver(StepListener):
         self.now = phase
 
     def backend(self, gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
-        """As Inductor's own, but for what becomes of the generated code."""
+        """Compile as Inductor does, without building the generated code."""
         from torch._inductor.compile_fx import compile_fx
 
         return compile_fx(gm, inputs, inner_compile=self._compile)
@@ -92,7 +90,7 @@ class _CompilationObserver(StepListener):
         from torch._inductor.compile_fx import compile_fx_inner
         from torch._inductor.graph import GraphLowering
 
-        # Inductor changes the graph; what runs in place of its code is the one before.
+        # Inductor changes the graph; the original one runs in place of its code.
         runs = torch.fx.GraphModule(gm, copy.deepcopy(gm.graph))
         phase: Phase = "backward" if options.get("is_backward") else "forward"
         generated: list[tuple[str, list[Any]]] = []
@@ -110,7 +108,7 @@ class _CompilationObserver(StepListener):
             except (ImportError, AttributeError, TypeError, KeyError) as error:
                 # Inductor's objects are no public interface.
                 raise UnknownScheduleError(
-                    f"this torch ({torch.__version__}) keeps Inductor's schedule in another way:"
+                    f"Inductor's schedule is not readable in torch {torch.__version__}:"
                     f" {error_text(error)[:_MAX_MESSAGE]}"
                 ) from error
             return types.SimpleNamespace(call=self._called(len(self.graphs) - 1, runs))
@@ -126,7 +124,7 @@ class _CompilationObserver(StepListener):
             self.calls[place] += 1
             values = list(given)
             if isinstance(given, list):
-                # So that the caller's last references go, as generated code has it.
+                # Releases the caller's references, as generated code does.
                 given.clear()
             with self.paused():
                 return runs(*values)
@@ -134,16 +132,16 @@ class _CompilationObserver(StepListener):
         return call
 
     def result(self, breaks: Sequence[str], first: int, notes: Sequence[str]) -> CompiledPass:
-        """What was seen of the second pass; the first one compiled so many graphs."""
+        """Return the observations of the second pass; `first` is the graph count of the first."""
         if not self.calls:
             raise UnknownScheduleError(
-                "torch.compile left the whole model to eager torch"
+                "torch.compile ran the whole model as eager torch"
                 + (f": {breaks[0]}" if breaks else "")
             )
         if len(self.graphs) > first:
             more = (
-                f"the second pass compiled {len(self.graphs) - first} more graphs, as torch.compile"
-                " does where shapes, strides or numbers change from call to call"
+                f"the second pass compiled {len(self.graphs) - first} more graphs: shapes, strides"
+                " or numbers change between calls"
             )
             notes = (*notes, more)
         return CompiledPass(
@@ -166,7 +164,7 @@ _BOOKKEEPING = frozenset(("detach", "alias", "empty", "empty_like", "empty_strid
 
 
 class _EagerCallCounter(TorchDispatchMode):
-    """Counts the operators that run outside of compiled graphs, but for views and allocations."""
+    """Counts operators outside of compiled graphs, except views and allocations."""
 
     def __init__(self, watch: _CompilationObserver) -> None:
         super().__init__()
@@ -174,7 +172,7 @@ class _EagerCallCounter(TorchDispatchMode):
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Leaves compiling to itself."""
+        """Exclude the compiler's own operators."""
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -189,41 +187,40 @@ class _EagerCallCounter(TorchDispatchMode):
 
 
 _NEEDED: dict[str, object] = {
-    # What comes from caches is not seen, and nothing that is not built may get into them.
+    # Cached graphs would not be observed, and code that is not built must not be cached.
     "force_disable_caches": True,
     "fx_graph_cache": False,
     # Partitions are for CUDA graphs.
     "graph_partition": False,
     "compile_threads": 1,
-    # Else a compiler is asked which vectors it can do, which changes no schedule. (For some, it is
-    # asked all the same: `_not_asked`.)
+    # Else a compiler is run to find vector instruction sets, which do not change the schedule.
     "cpp.vec_isa_ok": True,
 }
 
 _LEFT_OUT = {
     "freezing": "it computes with the weights",
-    "max_autotune": "it chooses kernels by timing them",
-    "max_autotune_gemm": "it chooses kernels by timing them",
-    "benchmark_fusion": "it chooses what to fuse by timing it",
-    "cpp_wrapper": "calls are read off the Python that makes them",
-    "fx_wrapper": "calls are read off the Python that makes them",
-    "memory_planning": "buffers are read off as the defaults allocate them",
+    "max_autotune": "it times kernels",
+    "max_autotune_gemm": "it times kernels",
+    "benchmark_fusion": "it times fused kernels",
+    "cpp_wrapper": "calls are read from the Python wrapper",
+    "fx_wrapper": "calls are read from the Python wrapper",
+    "memory_planning": "buffers are read with default allocation",
 }
-"""Settings that cannot be followed without building what is generated, and why."""
+"""Settings that need compiled code, with the reason; they are turned off."""
 
 _OF_THE_ENVIRONMENT = ("TORCHINDUCTOR_", "TORCHDYNAMO_", "TORCH_COMPILE_")
 
 _WITHOUT_EFFECT = ("_DIR", "CACHE", "THREADS")
-"""Parts of names of variables that change nothing of what is generated."""
+"""Parts of variable names without effect on the generated code."""
 
 _UNKNOWN = object()
 
 
 @contextlib.contextmanager
 def _settings() -> Iterator[tuple[str, ...]]:
-    """Inductor's settings of this process, but for those that hide what it does.
+    """Apply Inductor's settings of this process, except those that need compiled code.
 
-    Yields which settings were left out, and what the environment sets.
+    Yields notes on settings turned off, and on environment variables.
     """
     import torch._dynamo
     import torch._dynamo.config as dynamo_config
@@ -233,7 +230,7 @@ def _settings() -> Iterator[tuple[str, ...]]:
     from torch._inductor.cpu_vec_isa import VecISA
 
     def value(name: str) -> Any:
-        """`_UNKNOWN` where this version of torch does not have it."""
+        """Return a setting; `_UNKNOWN` if this version of torch does not have it."""
         found: Any = inductor_config
         for part in name.split("."):
             found = getattr(found, part, _UNKNOWN)
@@ -247,9 +244,9 @@ def _settings() -> Iterator[tuple[str, ...]]:
             inductor_config.patch(needed | dict.fromkeys(left_out, False)),
             functorch_config.patch({"enable_autograd_cache": False}),
             dynamo_config.patch({"suppress_errors": False}),
-            # A few lines are built to see whether a compiler can: nothing is.
+            # torch would compile a few lines to test the compiler.
             mock.patch.object(VecISA, "check_build", lambda *_: False),
-            # Which one it is changes pragmas, and there may be none.
+            # The compiler changes only pragmas, and there may be none.
             mock.patch.object(cpp_builder, "get_cpp_compiler", lambda: "g++"),
         ):
             yield tuple(_notes(left_out))
@@ -260,7 +257,7 @@ def _settings() -> Iterator[tuple[str, ...]]:
 
 def _notes(left_out: dict[str, str]) -> Iterator[str]:
     for name, why in left_out.items():
-        yield f"torch._inductor.config.{name} is on here and was left out: {why}"
+        yield f"torch._inductor.config.{name} was turned off: {why}"
     names = (each for each in sorted(os.environ) if each.startswith(_OF_THE_ENVIRONMENT))
     found = [each for each in names if not any(part in each for part in _WITHOUT_EFFECT)]
     if found:
@@ -268,7 +265,7 @@ def _notes(left_out: dict[str, str]) -> Iterator[str]:
 
 
 def _forget_compiler() -> None:
-    """What was taken for granted of the compiler is asked again when something is built."""
+    """Clear cached answers about the compiler, so that later builds ask again."""
     from torch._inductor import cpp_builder, cpu_vec_isa
 
     kinds: list[type] = [cpu_vec_isa.VecISA]
@@ -282,11 +279,11 @@ def _forget_compiler() -> None:
 
 
 _OTHER_DEVICES = {
-    "cuda": "kernels for CUDA are chosen by timing them on the device; only those for a CPU are"
-    " known before they run",
-    "meta": "meta has no kernels; leave --device out",
+    "cuda": "Inductor times CUDA kernels on the device to choose them; only CPU kernels are known"
+    " without a run",
+    "meta": "the meta device has no kernels; use the CPU",
 }
-"""Why there is no schedule for them."""
+"""Reasons for a missing schedule."""
 
 
 def capture_compiled(
@@ -297,20 +294,18 @@ def capture_compiled(
     training: TrainingConfig | None = None,
     rebuild: Callable[[], torch.nn.Module] | None = None,
 ) -> CompiledPass:
-    """What `torch.compile(model)` makes of one pass of `model` on a CPU; arguments as of `capture`.
+    """Return the kernels of `torch.compile(model)` for one CPU pass; arguments as for `capture`.
 
-    The model runs twice on fake tensors (where that fails, on real ones): once to be compiled, and
-    once more to see which graphs a repeated pass calls. Where Inductor's schedule cannot be had,
-    ``why_not`` says why. What torch has compiled before in this process is forgotten.
+    The model runs twice on fake tensors, or on real ones if that fails: once to compile, and once
+    to count the graphs of a repeated pass. Without a schedule, ``why_not`` is the reason. Earlier
+    compilations of this process are discarded.
 
     Raises:
-        ModelError: it is compiled already.
+        ModelError: the model is compiled already.
     """
     run, training = run or Run(), training or TrainingConfig()
     if any(map(is_compiled, model.modules())):
-        raise ModelError(
-            f"{type(model).__name__} is compiled already; give the module that it was made of"
-        )
+        raise ModelError(f"{type(model).__name__} is compiled already; pass the original module")
 
     def unknown(why_not: str) -> CompiledPass:
         return CompiledPass(compiler=_COMPILER, why_not=why_not)
@@ -320,7 +315,7 @@ def capture_compiled(
             return _compiled(model, inputs, run, training, tensors)
         except KeyboardInterrupt:
             raise
-        # A compiler may raise anything; none of it may end in a traceback.
+        # A compiler may raise anything; no traceback reaches the user.
         except BaseException as error:
             return unknown(_reason(error))
 
@@ -333,7 +328,7 @@ def capture_compiled(
         byte = weights_bytes(model)
         if not fits_in_memory(byte):
             return unknown(
-                f"{reason} (and {format_bytes(byte)} of weights are too many for real tensors)"
+                f"{reason} ({format_bytes(byte)} of weights are too many for a run on real tensors)"
             )
         real = materialize(model, rebuild)
         if real is None:
@@ -343,7 +338,8 @@ def capture_compiled(
             found = tried(real, RealTensors(run))
     if found.why_not:
         return found
-    return replace(found, notes=(f"compiled on real tensors: on fakes, {reason}", *found.notes))
+    note = f"compiled on real tensors; on fake tensors: {reason}"
+    return replace(found, notes=(note, *found.notes))
 
 
 def _compiled(
@@ -357,25 +353,25 @@ def _compiled(
     from torch._dynamo.utils import graph_break_reasons
 
     if dynamo_config.disable:
-        raise UnknownScheduleError("torch.compile is switched off in this process")
-    watch, training_step = _CompilationObserver(), training.new_step() if run.train else None
+        raise UnknownScheduleError("torch.compile is disabled in this process")
+    watch, step = _CompilationObserver(), training.new_step() if run.train else None
     with (
         _settings() as notes,
         suppress_output(),
-        prepare_model(model, inputs, run, tensors, training_step) as stage,
+        prepare_model(model, inputs, run, tensors, step) as stage,
     ):
         stage.prepare(watch)
         wrapped: Any = torch.compile(stage.model, backend=watch.backend)
         compiled = replace(stage, model=wrapped)
         compiled.step(watch)
         first = len(watch.graphs)
-        # Why graphs end where they end, as Dynamo says in its first lines.
-        said = (str(each.reason).strip().partition("\n")[0] for each in graph_break_reasons)
-        breaks = tuple(dict.fromkeys(each[:_MAX_MESSAGE] for each in said if each))
+        # Reasons for graph breaks: the first lines of Dynamo's messages.
+        lines = (str(each.reason).strip().partition("\n")[0] for each in graph_break_reasons)
+        breaks = tuple(dict.fromkeys(each[:_MAX_MESSAGE] for each in lines if each))
         is_recurrent = any(isinstance(each, torch.nn.RNNBase) for each in model.modules())
         takes_recurrent = getattr(dynamo_config, "allow_rnn", False)
         if not breaks and not watch.graphs and is_recurrent and not takes_recurrent:
-            breaks = ("it takes recurrent layers only if torch._dynamo.config.allow_rnn is on",)
+            breaks = ("recurrent layers need torch._dynamo.config.allow_rnn",)
         watch.now = "forward"
         watch.calls.clear()
         with _EagerCallCounter(watch):
@@ -384,11 +380,11 @@ def _compiled(
 
 
 def _reason(error: BaseException) -> str:
-    """Why there is no schedule, in a clause."""
+    """Return the reason for a missing schedule, as a clause."""
     inner = getattr(error, "inner_exception", None)
     if isinstance(inner, BaseException):
         error = inner
     if isinstance(error, UnknownScheduleError):
         return error_text(error)
-    said = error_text(error).partition(" Set TORCHDYNAMO_VERBOSE")[0][:_MAX_MESSAGE].rstrip(". ")
-    return f"torch.compile failed: {said or type(error).__name__}"
+    text = error_text(error).partition(" Set TORCHDYNAMO_VERBOSE")[0][:_MAX_MESSAGE].rstrip(". ")
+    return f"torch.compile failed: {text or type(error).__name__}"

@@ -1,7 +1,7 @@
-"""What Inductor's scheduler and wrapper say of a graph: its launches, their bytes, its buffers.
+"""Launches, bytes and buffers of a graph, from Inductor's scheduler and wrapper.
 
-Launches and buffers are those that the generated wrapper calls and allocates; bytes are the
-scheduler's, but where its dependencies tell more narrowly.
+Launches and buffers are the calls and allocations of the generated wrapper. Bytes are the
+scheduler's, narrowed by its dependencies.
 """
 
 from __future__ import annotations
@@ -19,27 +19,26 @@ from roofline.workload.capture.module_stack import without_compile_wrapper
 from roofline.workload.compiled_kernels import CompiledGraph, CompiledKernel, peak_bytes
 from roofline.workload.operators import Phase
 
-_NESTED = "it has graphs within graphs (conditions or loops)"
+_NESTED = "it has nested graphs (conditions or loops)"
 
 
 class UnknownScheduleError(Exception):
-    """Inductor's schedule cannot be read; says why in a clause."""
+    """Inductor's schedule cannot be read; the message is a clause with the reason."""
 
 
 def read_graph(
     graph: Any, generated: Sequence[tuple[str, Sequence[Any]]], *, phase: Phase
 ) -> CompiledGraph:
-    """A graph after its code was generated, called once.
+    """Return a graph, called once, after its code was generated.
 
-    ``graph`` is the `GraphLowering`, while it is the one that Inductor works on; ``generated`` are
-    the name of each function that was written, and the scheduler's nodes in it, in the order of
-    their calls. UnknownScheduleError: it has launches that its schedule does not explain, or sizes
-    that depend on values.
+    ``graph`` is the active `GraphLowering`. ``generated`` lists the name and scheduler nodes of
+    each generated function, in call order. Raises UnknownScheduleError for launches missing in the
+    schedule, and for sizes that depend on values.
     """
     for node in graph.scheduler.nodes:
         if any(map(_has_unknown_size, (*node.read_writes.reads, *node.read_writes.writes))):
-            # The scheduler takes them for 0.
-            raise UnknownScheduleError("sizes of its tensors depend on values")
+            # The scheduler uses 0 for them.
+            raise UnknownScheduleError("tensor sizes depend on values")
     kernels = tuple(_kernels(graph, generated))
     steps, buffers, reused = _buffers(graph)
     return CompiledGraph(
@@ -76,7 +75,7 @@ def _kernels(
     calls = sum(isinstance(line, wrapper.KernelCallLine) for line in graph.wrapper_code.lines)
     if calls != len(generated):
         raise UnknownScheduleError(
-            f"the generated code calls {calls} functions, of which {len(generated)} are explained"
+            f"the generated code calls {calls} functions, the schedule has {len(generated)}"
         )
     for node in nodes:
         if id(node) in functions:
@@ -92,13 +91,13 @@ def _kernels(
             name = str(called or type(node.node).__name__)
             yield _kernel(graph, name, [node], is_library=True)
     if functions:
-        raise UnknownScheduleError(f"functions without a place: {len(functions)}")
+        raise UnknownScheduleError(f"functions outside of the schedule: {len(functions)}")
 
 
 def _kernel(graph: Any, name: str, loops: Sequence[Any], *, is_library: bool) -> CompiledKernel:
     read = sum(_moved_bytes(graph, each, reads=True) for each in loops)
     written = sum(_moved_bytes(graph, each, reads=False) for each in loops)
-    # A kernel that moves nothing is one whose layouts Inductor does not follow.
+    # Zero bytes: a kernel with layouts unknown to Inductor.
     is_known = read + written > 0
     calls = dict.fromkeys(
         (operator, _module(origin))
@@ -117,10 +116,10 @@ def _kernel(graph: Any, name: str, loops: Sequence[Any], *, is_library: bool) ->
 
 
 def _origins(graph: Any, loops: Sequence[Any], *, is_library: bool) -> list[Any]:
-    """The calls in the graph that a kernel does, in their order."""
+    """Return the graph's calls that a kernel implements, in order."""
     found: set[Any] = set()
     for loop in loops:
-        # A call of a library carries the origins of what was reshaped for it, too.
+        # A library call also has the origins of views of its operands.
         own = loop.node.get_origin_node() if is_library else None
         if own is not None:
             found.add(own)
@@ -134,7 +133,7 @@ def _origins(graph: Any, loops: Sequence[Any], *, is_library: bool) -> list[Any]
 
 
 def _operator(origin: Any) -> str:
-    """The operator that torch's decompositions started from, as records name it; ``""``: a view."""
+    """Return the name of the operator before decomposition, as in records; ``""`` for a view."""
     called = origin.meta.get("original_aten") or origin.target
     if isinstance(called, torch._ops.OpOverload):
         return "" if called.is_view else f"{called.namespace}.{called._opname}"
@@ -142,23 +141,22 @@ def _operator(origin: Any) -> str:
 
 
 _ROOT = re.compile(r"^L\['\w+'\]")
-"""What Dynamo calls the model: a local variable, of its own call or of what wraps it."""
+"""Dynamo's name of the model: a local variable of its call, or of a wrapper's."""
 
 _PART = re.compile(r"_modules\['([^']+)'\]|\['([^']+)'\]|\[(\d+)\]|(\w+)")
 
 
 def _module(origin: Any) -> str:
-    """The path of the innermost module that called it; ``""``: the model itself."""
+    """Return the path of the innermost calling module; ``""`` for the model itself."""
     stack = origin.meta.get("nn_module_stack") or origin.meta.get("fwd_nn_module_stack") or {}
     if not stack:
         return ""
-    said = str(next(reversed(stack.values()))[0])
-    return module_path(said)
+    return module_path(str(next(reversed(stack.values()))[0]))
 
 
-def module_path(said: str) -> str:
-    """The path of a module, of what Dynamo calls it: ``"L['self'].layer1[0]"``: ``layer1.0``."""
-    inside = _ROOT.sub("", said)
+def module_path(dynamo_name: str) -> str:
+    """Return the module path for Dynamo's name: ``"L['self'].layer1[0]"`` gives ``layer1.0``."""
+    inside = _ROOT.sub("", dynamo_name)
     parts = ["".join(groups) for groups in _PART.findall(inside)]
     return without_compile_wrapper(".".join(each for each in parts if each != "_modules"))
 
@@ -167,7 +165,7 @@ def module_path(said: str) -> str:
 
 
 def _buffers(graph: Any) -> tuple[list[tuple[str, int]], int, int]:
-    """What comes (with its bytes) and goes (-1), how many buffers there are, how many of reuse."""
+    """Return allocations (bytes) and releases (-1), the number of buffers, and of reused ones."""
     steps: list[tuple[str, int]] = []
     memory_of: dict[str, str] = {}
     buffers = reused = 0
@@ -176,7 +174,7 @@ def _buffers(graph: Any) -> tuple[list[tuple[str, int]], int, int]:
         if isinstance(line, wrapper.AllocateLine):
             made = line.node
         elif isinstance(line, wrapper.ExternKernelAllocLine):
-            # Others change a tensor, or give a view of one.
+            # Other calls change a tensor, or return a view of one.
             changes = line.node.get_inputs_that_alias_output() or line.node.get_mutation_names()
             made = None if changes else line.node
         elif isinstance(line, wrapper.MultiOutputLine):
@@ -195,7 +193,7 @@ def _buffers(graph: Any) -> tuple[list[tuple[str, int]], int, int]:
 
 
 def _byte_of(graph: Any, buffer: Any) -> int | None:
-    """The bytes of a buffer's memory; None where it has none of its own, as a tuple of results."""
+    """Return the bytes of a buffer; None if it has no memory, such as a tuple of results."""
     if not isinstance(buffer.layout, ir.Layout) or isinstance(buffer.layout, ir.NonOwningLayout):
         return None
     elements = graph.sizevars.optimization_hint(
@@ -206,13 +204,13 @@ def _byte_of(graph: Any, buffer: Any) -> int | None:
 
 # -- bytes -----------------------------------------------------------------------------------------
 
-# They are the scheduler's own (`get_read_write_buffer_accesses`: every buffer once, for the worst
-# values and the best code), less what its dependencies tell more narrowly:
+# They come from the scheduler (`get_read_write_buffer_accesses`: every buffer once, for the worst
+# values and the best code), narrowed by its dependencies:
 #
-# * of several nodes in one loop nest the scheduler counts buffers whole; here, as much as the
-#   indices of them all reach, and of a gather no more elements than it fetches;
-# * of what a library is given a view of it counts the whole buffer; here, the elements of the view;
-# * what only says who must come first (`WeakDep`, and `StarDep` on what is overwritten) reads
+# * for several nodes in one loop nest the scheduler counts whole buffers; here, the elements that
+#   their indices reach, and for a gather at most the elements fetched;
+# * for a view passed to a library it counts the whole buffer; here, the elements of the view;
+# * dependencies that only define an order (`WeakDep`, and `StarDep` on overwritten buffers) read
 #   nothing.
 
 
@@ -225,7 +223,7 @@ def _has_unknown_size(dependency: Any) -> bool:
 
 
 def _moved_bytes(graph: Any, node: Any, *, reads: bool) -> int:
-    """What a scheduled node reads, or writes. The scheduler leaves out constants that are read."""
+    """Return the bytes that a scheduled node reads or writes, constants included."""
     moved: dict[str, int] = dict(node.get_read_write_buffer_accesses(reads, not reads))
     elements: Mapping[str, int | None] = {}
     if not node.is_extern():
@@ -234,7 +232,7 @@ def _moved_bytes(graph: Any, node: Any, *, reads: bool) -> int:
         elements = _library_operands(node)
     for name, count in elements.items():
         if count is not None and name in moved:
-            # What is only waited for may have no type.
+            # Buffers of pure order dependencies may have no type.
             itemsize = graph.get_dtype(name).itemsize if count else 0
             moved[name] = min(moved[name], count * itemsize)
     constants: Mapping[str, torch.Tensor] = graph.constants
@@ -244,7 +242,7 @@ def _moved_bytes(graph: Any, node: Any, *, reads: bool) -> int:
 
 
 def _reached_elements(graph: Any, node: Any, *, reads: bool) -> dict[str, int | None]:
-    """By buffer, the most elements that the indices of a loop nest reach; None: any."""
+    """Return the largest number of elements reached by a loop nest, by buffer; None: any."""
     counts: dict[str, dict[Any, int | None]] = {}
     for place, leaf in enumerate(node.get_nodes()):
         chosen_by = _gather_key(graph, leaf, place)
@@ -255,10 +253,7 @@ def _reached_elements(graph: Any, node: Any, *, reads: bool) -> dict[str, int | 
 
 
 def _gather_key(graph: Any, leaf: Any, place: int) -> object:
-    """What tells gathers of two nodes apart that look the same: what their indices are read from.
-
-    Where that is not clear, they are different.
-    """
+    """Return a key for gathers: the source of their indices, or a unique key if it is unclear."""
     read = [each for each in leaf.read_writes.reads if isinstance(each, dependencies.MemoryDep)]
     types = {each: graph.get_dtype(each.name) for each in read}
     whole = [each for each in read if not (types[each].is_floating_point or types[each].is_complex)]
@@ -275,19 +270,19 @@ def _is_direct(dependency: Any) -> bool:
 
 
 def _elements(graph: Any, leaf: Any, dependency: Any) -> int | None:
-    """How many elements a node touches by one of its dependencies; None: any."""
+    """Return the number of elements that a dependency touches; None: any."""
     if isinstance(dependency, dependencies.MemoryDep):
         return _steps(graph, leaf) if dependency.is_indirect() else int(dependency.numel_hint())
     if isinstance(dependency, dependencies.StarDep):
         if not _is_overwritten(graph, leaf, dependency.name):
             return None
-        # Who adds to an element reads it; any other write does not.
+        # An atomic add reads the element; other writes do not.
         return _steps(graph, leaf) if dependency.mode == "atomic_add" else 0
     return 0
 
 
 def _steps(graph: Any, leaf: Any) -> int:
-    """How often the body of a loop nest runs."""
+    """Return the number of iterations of a loop nest."""
     sizes = [size for ranges in leaf.get_ranges() for size in ranges]
     return math.prod(int(graph.sizevars.optimization_hint(each, fallback=0)) for each in sizes)
 
@@ -299,7 +294,7 @@ def _is_overwritten(graph: Any, leaf: Any, name: str) -> bool:
 
 
 def _library_operands(node: Any) -> dict[str, int | None]:
-    """By buffer, the elements of it that a library is given; None: any."""
+    """Return the number of elements passed to a library, by buffer; None: any."""
     elements: dict[str, int | None] = {}
     for each in node.read_writes.reads:
         if not isinstance(each, dependencies.WeakDep):
@@ -317,7 +312,7 @@ def _library_operands(node: Any) -> dict[str, int | None]:
 
 
 def _views(inputs: Iterable[Any]) -> Iterator[tuple[str, tuple[str, ...], int | None]]:
-    """Of each operand: its buffer, which part of it, and how many elements that is (None: any)."""
+    """Yield buffer, part and number of elements (None: any) of each operand."""
     for each in inputs:
         if isinstance(each, (list, tuple)):
             yield from _views(each)
@@ -331,7 +326,7 @@ def _views(inputs: Iterable[Any]) -> Iterator[tuple[str, tuple[str, ...], int | 
                     for size, stride in zip(layout.size, layout.stride, strict=True)
                     if stride != 0
                 ]
-            # Of tuples, objects and sizes that are symbols, nothing is known here.
+            # Tuples, objects and symbolic sizes are unknown here.
             except (AttributeError, NotImplementedError, TypeError, ValueError):
                 yield name, (name,), None
             else:

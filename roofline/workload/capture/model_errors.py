@@ -1,4 +1,4 @@
-"""What a model raised, as its user is told, and whether real tensors may do better."""
+"""Errors raised by a model as one-line messages, and detection of code that needs real values."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ FAKE_TENSOR_ERRORS = (
     DynamicOutputShapeException,
     UnsupportedOperatorException,
 )
-"""What is raised where fake tensors cannot do what real ones can."""
+"""Raised by fake tensors where only real ones work."""
 
 
 class FakesUnsupportedError(Exception):
-    """The model cannot be given fake tensors at all."""
+    """The model cannot run on fake tensors."""
 
 
 class PassError(Exception):
-    """A pass failed: what the user is told, and what the model raised."""
+    """A failed pass, with the message for the user and the model's own exception."""
 
-    def __init__(self, said: ModelError, error: BaseException) -> None:
-        super().__init__(str(said))
-        said.__cause__ = error
-        self.model_error = said
+    def __init__(self, model_error: ModelError, error: BaseException) -> None:
+        super().__init__(str(model_error))
+        model_error.__cause__ = error
+        self.model_error = model_error
         self.error = error
 
     @property
     def needs_values(self) -> bool:
-        """Whether the model asked more of a tensor than its shape."""
-        said = error_text(self.error).lower()
+        """True if the model needs more of a tensor than its shape."""
+        text = error_text(self.error).lower()
         return isinstance(
             self.error, (*FAKE_TENSOR_ERRORS, FakesUnsupportedError, NotImplementedError)
-        ) or any(each in said for each in _NEEDS_VALUES)
+        ) or any(each in text for each in _NEEDS_VALUES)
 
     @property
     def reason(self) -> str:
-        """Why fake tensors did not do, in a few words."""
+        """Short reason for the failure on fake tensors."""
         if isinstance(self.error, FakesUnsupportedError):
             return "it is TorchScript"
         if self.needs_values:
-            return "it needs values"
-        return f"on fake tensors it raised {type(self.error).__name__}"
+            return "it needs tensor values"
+        return f"fake tensors raised {type(self.error).__name__}"
 
 
 _NEEDS_VALUES = (
     *("fake", "meta tensor", "data pointer", "tensor subclass", "storage", "numpy"),
     *("device meta", "device='meta'"),
 )
-"""What messages speak of where code asked more of a tensor than its shape."""
+"""Parts of messages that show a need for more than a tensor's shape."""
 
 _NO_CUDA = (
     *("not compiled with CUDA", "not linked with support for cuda", "without ATen_cuda"),
@@ -66,16 +66,16 @@ _NO_CUDA = (
 
 
 def other_thread_error(what: str) -> ModelError:
-    """A part of the model ran where nothing is recorded."""
+    """Return the error for a part of the model that ran in an unrecorded thread."""
     return ModelError(
-        f"{what} ran in another thread, whose operators cannot be seen;"
+        f"{what} ran in another thread, where operators are not recorded;"
         " run it in the thread that calls the model"
     )
 
 
 @contextlib.contextmanager
 def raise_as_model_error(name: str, paths: Mapping[int, str]) -> Iterator[None]:
-    """A model may raise anything in here, SystemExit too: it becomes a `model_error`."""
+    """Convert any exception raised inside, including SystemExit, to a `model_error`."""
     try:
         yield
     except (KeyboardInterrupt, RooflineError):
@@ -85,50 +85,48 @@ def raise_as_model_error(name: str, paths: Mapping[int, str]) -> Iterator[None]:
 
 
 def model_error(error: BaseException, name: str, paths: Mapping[int, str]) -> ModelError:
-    """What the model said, and the innermost of its modules that was running.
+    """Return the model's error as one line that names the innermost running module.
 
-    `paths` are those of every module that it knows of, by identity.
+    `paths` maps the identity of each module to its path.
     """
     where = ""
     trace = error.__traceback__
     while trace is not None:
         running = trace.tb_frame.f_locals.get("self")
         if id(running) in paths and isinstance(running, torch.nn.Module):
-            where = f"{paths[id(running)] or 'the model itself'} ({type(running).__name__})"
+            where = f"{paths[id(running)] or 'the top-level module'} ({type(running).__name__})"
         trace = trace.tb_next
-    said = error_text(error)
-    fix = f"check {argument('inputs')} and {argument('dtype')} against what the model takes"
+    text = error_text(error)
+    fix = f"check {argument('inputs')} and {argument('dtype')} against the model's forward"
     match error:
         case DataDependentOutputException() | DynamicOutputShapeException():
-            said = f"what {error.func} gives depends on the values in a tensor"
-            fix = "only shapes are known here, so leave that step out of the model"
+            text = f"the result of {error.func} depends on tensor values"
+            fix = "only shapes are known; remove that step from the model"
         case UnsupportedOperatorException():
-            said = f"the shape that {error.func} gives is not known"
-            fix = "tell torch with torch.library.register_fake"
-        case NotImplementedError() if "fake impl" in said:
-            fix = "tell torch what it returns with torch.library.register_fake"
-        case _ if "HigherOrderOperator" in said:
-            operator = said.partition("HigherOrderOperator ")[2].partition(" ")[0]
-            said = f"torch's higher-order operator '{operator}' cannot be counted"
+            text = f"the output shape of {error.func} is not known"
+            fix = "register it with torch.library.register_fake"
+        case NotImplementedError() if "fake impl" in text:
+            fix = "register its output shape with torch.library.register_fake"
+        case _ if "HigherOrderOperator" in text:
+            operator = text.partition("HigherOrderOperator ")[2].partition(" ")[0]
+            text = f"torch's higher-order operator '{operator}' is not supported"
             fix = "write that step with ordinary operators"
-        case _ if said.startswith("Could not run '"):
-            # What follows lists all backends, of which some are of nested tensors.
-            said = f"torch has no kernel for {said.split(chr(39))[1]} on this device"
+        case _ if text.startswith("Could not run '"):
+            # The rest lists all backends, including those of nested tensors.
+            text = f"torch has no kernel for {text.split(chr(39))[1]} on this device"
             fix = f"use {argument('device', 'cpu')}, or write that step with other operators"
-        case _ if "NestedTensor" in said:
-            said, fix = "nested tensors cannot be counted", "give padded tensors"
-        case _ if "no autograd formula was registered" in said:
-            said = said.partition(" Please")[0].rstrip(".")
-            fix = "give it one with torch.library.register_autograd"
-        case _ if "more than 1 value per channel" in said:
-            fix = (
-                f"a batch norm needs several values per channel in training: {argument('batch', 2)}"
-            )
-        case _ if any(each in said for each in _NO_CUDA):
-            said = "it asks for a GPU, and torch has none here"
-            fix = f"use {argument('device', 'cpu')}, or leave CUDA calls out of the model"
+        case _ if "NestedTensor" in text:
+            text, fix = "nested tensors are not supported", "use padded tensors"
+        case _ if "no autograd formula was registered" in text:
+            text = text.partition(" Please")[0].rstrip(".")
+            fix = "register one with torch.library.register_autograd"
+        case _ if "more than 1 value per channel" in text:
+            fix = f"batch norm cannot train on one value per channel: use {argument('batch', 2)}"
+        case _ if any(each in text for each in _NO_CUDA):
+            text = "the model needs a GPU, and torch has none here"
+            fix = f"use {argument('device', 'cpu')}, or remove CUDA calls from the model"
         case RuntimeError() | ValueError():
             pass
         case _:
-            said = f"{type(error).__name__}: {said}" if said else type(error).__name__
-    return ModelError(f"{name} failed{f' in {where}' if where else ''}: {said}; {fix}")
+            text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return ModelError(f"{name} failed{f' in {where}' if where else ''}: {text}; {fix}")

@@ -1,4 +1,4 @@
-"""Which module is running: the path under which each operator is recorded."""
+"""The stack of running modules, which gives each operator its module path."""
 
 from __future__ import annotations
 
@@ -22,23 +22,22 @@ from torch.utils import _pytree as pytree
 from roofline.errors import ModelError
 
 _POLL_S = 0.05
-"""Between two looks at another thread."""
+"""Interval between checks of another thread."""
 
 _STUCK_S = 2.0
-"""A capturing thread that stands at one instruction for so long waits for the one that waits."""
+"""A capturing thread at one instruction for this long is taken to wait for the waiting thread."""
 
 TIMEOUT_S = 30.0
-"""How long a pass that another thread has begun may take."""
+"""Time limit for a pass that another thread has begun."""
 
 _CALLS = frozenset(
     each.__code__ for each in (torch.nn.Module._call_impl, torch.nn.Module._wrapped_call_impl)
 )
-"""The code in which a module is while it runs."""
+"""Code objects on the stack while a module runs."""
 
 
 class _Guard:
-    """One model, its modules by identity, whose tensors are away, or about to be; ``workers`` are
-    threads of its own pass."""
+    """A model whose tensors are replaced; ``workers`` are threads of the captured pass."""
 
     def __init__(self, modules: Collection[int]) -> None:
         self.over = threading.Event()
@@ -48,17 +47,16 @@ class _Guard:
         self.workers: set[int] = set()
 
     def wait(self, module: torch.nn.Module, given: Any) -> bool | None:
-        """Waits until `module`, about to run, has its own tensors, in any thread but the one that
-        captures.
+        """Wait in a thread other than the capturing one until `module` has its own tensors again.
 
-        False: it runs at once, as a part of what is captured, as it is given tensors of the pass,
-        or the pass waits for it. None: there was nothing to wait for.
+        Return False if it runs at once as part of the captured pass (with tensors of the pass, or
+        if the pass waits for it), None if there is nothing to wait for.
         """
         thread = threading.get_ident()
         if thread == self._owner or id(module) not in self._modules:
             return None
         if not self._is_armed and self._is_inside(sys._getframe()):
-            # The pass that it belongs to began before, and is waited for.
+            # Its pass began before the capture, which waits for it.
             return True
         if not self._is_worker(thread, given):
             return True
@@ -69,7 +67,7 @@ class _Guard:
         if (
             thread in self.workers
             or any(type(each) is FakeTensor for each in pytree.tree_leaves(given))
-            # Not of Python: autograd has threads of its own.
+            # Not a Python thread: autograd has its own threads.
             or all(each.ident != thread for each in threading.enumerate())
         ):
             return True
@@ -84,8 +82,7 @@ class _Guard:
         return False
 
     def wait_for_others(self, name: str) -> None:
-        """Waits until no other thread is within the model; a ModelError where one is for too
-        long."""
+        """Wait until no other thread runs the model; ModelError after a time limit."""
         begin = time.monotonic()
         while any(
             self._is_inside(frame)
@@ -94,8 +91,8 @@ class _Guard:
         ):
             if time.monotonic() - begin > TIMEOUT_S:
                 raise ModelError(
-                    f"{name} is running in another thread, and cannot be captured meanwhile; wait"
-                    " until that is done, or give a copy (copy.deepcopy)"
+                    f"{name} is running in another thread; wait until it has finished, or pass a"
+                    " copy (copy.deepcopy)"
                 )
             time.sleep(_POLL_S)
         self._is_armed = True
@@ -112,28 +109,25 @@ _guards: list[_Guard] = []
 
 
 def wait_for_capture(module: torch.nn.Module, given: Any) -> bool:
-    """Whether this thread waited, as it captures nothing, until `module` has its own tensors.
-
-    Else the module, about to run, does so at once as a part of what is captured.
-    """
+    """Wait until `module` has its own tensors; return False if it is part of the captured pass."""
     waits = [guard.wait(module, given) for guard in tuple(_guards)]
     return any(waits) and False not in waits
 
 
 def is_capture_worker() -> bool:
-    """Whether this thread runs a part of what is captured in another one."""
+    """Return whether this thread runs part of a pass captured in another one."""
     return any(threading.get_ident() in guard.workers for guard in tuple(_guards))
 
 
 @contextlib.contextmanager
 def block_other_threads(model: torch.nn.Module) -> Iterator[None]:
-    """While this is open, other threads that call a module of `model` wait for its end."""
+    """Make other threads that call a module of `model` wait."""
     guard = _Guard(frozenset(map(id, model.modules())))
     called: Callable[..., Any] = torch.nn.Module.__call__
 
     @functools.wraps(called)
     def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        # Dynamo follows this call into its graphs, where nothing waits.
+        # Dynamo traces this call into its graphs, where nothing may wait.
         if not torch.compiler.is_compiling():
             guard.wait(module, (args, kwargs))
         return called(module, *args, **kwargs)
@@ -149,16 +143,16 @@ def block_other_threads(model: torch.nn.Module) -> Iterator[None]:
 
 
 _WRAPPED = "_orig_mod"
-"""Under which torch.compile keeps the module that it was given."""
+"""Attribute under which torch.compile keeps the original module."""
 
 
 def is_compiled(module: torch.nn.Module) -> bool:
-    """Whether it is wrapped by torch.compile, or was compiled in place."""
+    """Return whether a module is wrapped by torch.compile, or compiled in place."""
     return _WRAPPED in module._modules or module._compiled_call_impl is not None
 
 
 def without_compile_wrapper(path: str) -> str:
-    """The path of a module as its user knows it, without what torch.compile put around it."""
+    """Return the path of a module without the wrappers of torch.compile."""
     return ".".join(each for each in path.split(".") if each != _WRAPPED)
 
 
@@ -166,7 +160,7 @@ _CHANGED_BY_TRAINING = (
     torch.nn.modules.batchnorm._BatchNorm,
     torch.nn.modules.dropout._DropoutNd,
 )
-"""Modules that do something else in training than in inference."""
+"""Modules that behave differently in training mode."""
 
 
 @dataclass(slots=True)
@@ -177,18 +171,17 @@ class _Running:
 
 
 class ModuleStack:
-    """The modules that are running, the innermost last.
+    """The running modules, innermost last.
 
-    Modules are seen when they are called (with their hooks, then), and when only their ``forward``
-    is. ``paths`` are those of all that the model knows of, by identity. ``elsewhere`` is the path
-    of one that ran in another thread, where operators are not seen; ``in_training`` names those
-    that ran in training mode, because the model does not know of them; ``owners`` are the paths of
-    the modules that parameters belong to, by their identity; ``calls`` how often each module ran,
-    by its path, in the order of their first calls.
+    Both calls of modules, with their hooks, and calls of ``forward`` alone are tracked. ``paths``
+    maps identities of registered modules to paths. ``other_thread_module`` is the path of one that
+    ran in an unrecorded thread. ``in_training`` names unregistered modules in training mode.
+    ``owners`` maps parameters, by identity, to module paths. ``calls`` counts calls by path, in the
+    order of first calls.
 
-    The backward pass runs no modules: what it calls belongs to the module whose forward pass made
-    the node of the graph that is being differentiated. Nodes are numbered as they are made, so it
-    is enough to know from which number on which module was the innermost.
+    The backward pass runs no modules: its operators belong to the module whose forward pass made
+    the current graph node. Nodes have increasing numbers, so the innermost module is known by the
+    number of its first node.
     """
 
     def __init__(self, paths: Mapping[int, str]) -> None:
@@ -204,16 +197,16 @@ class ModuleStack:
 
     @property
     def path(self) -> str:
-        """The path of the innermost module that is running; ``""`` for the model itself."""
+        """Path of the innermost running module; ``""`` for the model itself."""
         return self._running[-1].path if self._running else ""
 
     @property
     def is_module_running(self) -> bool:
-        """Whether some module is: in the backward pass, those that are run again for it."""
+        """True if a module is running; in the backward pass, one that is recomputed."""
         return bool(self._running)
 
     def path_of_node(self) -> str:
-        """The path of the module whose forward pass made the node being differentiated."""
+        """Return the path of the module whose forward pass made the current autograd node."""
         node = torch._C._current_autograd_node()
         if node is None:
             return ""
@@ -223,14 +216,14 @@ class ModuleStack:
         return self._paths_of_nodes[number - 1] if number else ""
 
     def note_parameter_owners(self, model: torch.nn.Module) -> None:
-        """Writes down whose the parameters of `model` are now; tied ones are the first module's."""
+        """Record the module of each parameter of `model`; tied ones belong to the first module."""
         for path, module in model.named_modules():
             for each in module.parameters(recurse=False):
                 self.owners.setdefault(id(each), without_compile_wrapper(path))
 
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """While this is open, what runs outside of modules belongs to a part of that `name`."""
+        """Assign operators outside of modules to a part of that `name`."""
         self._push(_Running(0, name, is_in_forward=True))
         try:
             yield
@@ -239,8 +232,8 @@ class ModuleStack:
 
     @contextlib.contextmanager
     def watch(self, model: torch.nn.Module) -> Iterator[None]:
-        """While this is open, the modules that run are seen."""
-        # Hooks for all modules would see less: they run before a module's own.
+        """Track the modules that run."""
+        # Global module hooks would see less: they run before a module's own hooks.
         seen: list[tuple[type, str]] = [(torch.nn.Module, "__call__")]
         for kind in {kind for module in model.modules() for kind in type(module).__mro__}:
             is_model = issubclass(kind, torch.nn.Module) and kind is not torch.nn.Module
@@ -256,14 +249,14 @@ class ModuleStack:
             yield
 
     def _seen(self, function: Callable[..., Any], *, is_forward: bool) -> Callable[..., Any]:
-        """`function`, which runs a module with all of its hooks, or its forward alone, seen."""
+        """Return a tracked `function`: a module's call with its hooks, or its forward alone."""
 
         @functools.wraps(function)
         def run(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
             if threading.get_ident() != self._thread:
                 is_known = is_forward or id(module) in self._paths
                 if is_known and not wait_for_capture(module, (args, kwargs)) and not is_forward:
-                    # The mode that records is of one thread: what this one calls is not seen.
+                    # The recording mode is active in one thread only.
                     self.other_thread_module = self._paths[id(module)]
                 return function(module, *args, **kwargs)
             innermost = self._running[-1] if self._running else None
@@ -274,7 +267,7 @@ class ModuleStack:
                     return function(module, *args, **kwargs)
                 is_again = True
             path = self._path_of(module)
-            # Else it is the forward of a base class, which its own calls.
+            # A repeated forward is that of a base class, called by the module's own.
             self.calls[path] = self.calls.get(path, 0) + (not is_again)
             self._push(_Running(id(module), path, is_in_forward=is_forward))
             try:
@@ -300,7 +293,7 @@ class ModuleStack:
     def _path_of(self, module: torch.nn.Module) -> str:
         path = self._paths.get(id(module))
         if path is None:
-            # Made during the forward pass, or kept where torch does not look: named by its class.
+            # Created during the forward pass, or not registered: named by its class.
             path = f"{self.path}.<{type(module).__name__}>".lstrip(".")
             if module.training and isinstance(module, _CHANGED_BY_TRAINING):
                 self.in_training.add(path)

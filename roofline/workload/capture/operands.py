@@ -1,4 +1,4 @@
-"""The tensors that operators are called with, as records have them."""
+"""Operands of operators as tensor specs, with numbered storages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _unpacked: dict[int, tuple[torch.ScriptObject, Parts | None]] = {}
 
 @contextlib.contextmanager
 def cache_unpacked() -> Iterator[None]:
-    """While this is open, an object that was unpacked gives the same tensors again."""
+    """Cache the tensors of unpacked objects, so that they keep their identity."""
     try:
         yield
     finally:
@@ -32,10 +32,10 @@ def cache_unpacked() -> Iterator[None]:
 
 
 def unpack(value: Any) -> Parts | None:
-    """The weights and biases in an object that packs them; None for any other.
+    """Return the weights and biases in a packed object; None for any other object.
 
-    Of a linear layer its weight and its bias, or None; of a recurrent layer the weights of input
-    and hidden state, then their biases.
+    Linear layers: weight, and bias or None. Recurrent layers: weights of input and hidden state,
+    then their biases.
     """
     if not isinstance(value, torch.ScriptObject):
         return None
@@ -50,17 +50,17 @@ def unpack(value: Any) -> Parts | None:
 def _parts(packed: Any) -> tuple[Any, ...] | None:
     if hasattr(packed, "unpack"):
         parts = packed.unpack()
-        # Of an embedding it is the table itself.
+        # An embedding returns the table itself.
         return (parts,) if isinstance(parts, torch.Tensor) else tuple(parts)
     if "CellParams" not in str(packed._type()):
         return None
-    # Its state: a kind, tensors, numbers, and for each weight an object that packs it.
+    # Its state: a kind, tensors, numbers, and one packed object per weight.
     _kind, biases, *_, weights = packed.__getstate__()[0]
     return (*(_as_kept(each.unpack()[0], each) for each in weights), *biases)
 
 
 def _as_kept(part: Any, packed: torch.ScriptObject) -> torch.Tensor | None:
-    """The part in the type that it is kept in: float16 weights are unpacked as float32."""
+    """Return the part in its stored type: float16 weights are unpacked as float32."""
     if not isinstance(part, torch.Tensor):
         return None
     is_half = part.dim() == 2 and part.dtype == torch.float32
@@ -68,7 +68,7 @@ def _as_kept(part: Any, packed: torch.ScriptObject) -> torch.Tensor | None:
 
 
 def packed_tensors(modules: Iterable[torch.nn.Module]) -> Iterator[torch.Tensor]:
-    """The tensors that modules themselves keep packed."""
+    """Yield the packed tensors in the attributes of modules."""
     for module in modules:
         for value in module.__dict__.values():
             if type(value) is torch.ScriptObject:
@@ -82,11 +82,11 @@ _PRODUCTS = frozenset(
         torch.ops.quantized.linear_dynamic_fp16.default,
     }
 )
-"""Operators without a kernel for fake tensors; what they return has the type of what they take."""
+"""Operators without a fake kernel, whose result has the type of their input."""
 
 
 def packed_product_result(func: Any, args: tuple[Any, ...]) -> torch.Tensor | None:
-    """What `func` returns, without memory, if it is a product with packed weights; else None."""
+    """Return the fake result of a matrix product with packed weights; None for other calls."""
     if func not in _PRODUCTS:
         return None
     weight = (unpack(args[1]) or (None,))[0]
@@ -97,7 +97,7 @@ def packed_product_result(func: Any, args: tuple[Any, ...]) -> torch.Tensor | No
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in an argument or result, however nested."""
+    """Yield the tensors in a nested argument or result."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
@@ -113,7 +113,7 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 @dataclass(slots=True, kw_only=True)
 class StorageUse:
-    """How much of a storage tensors take: each place once, and no more than there is."""
+    """Bytes of a storage that tensors cover: each place once, at most the whole storage."""
 
     whole_bytes: int
     element_bytes: int
@@ -121,17 +121,17 @@ class StorageUse:
 
     @property
     def used_bytes(self) -> int:
-        """The bytes that are taken."""
+        """Bytes that tensors cover."""
         return min(sum(self.places.values()), self.whole_bytes)
 
     @property
     def elements(self) -> int:
-        """The elements that are taken."""
+        """Elements that tensors cover."""
         return self.used_bytes // self.element_bytes
 
 
 def add_use(held: dict[int, StorageUse], tensor: torch.Tensor) -> None:
-    """Adds a tensor to what is held, by the addresses of storages."""
+    """Add a tensor to the use of its storage, by address."""
     storage = tensor.untyped_storage()
     found = held.setdefault(
         storage._cdata,
@@ -142,7 +142,7 @@ def add_use(held: dict[int, StorageUse], tensor: torch.Tensor) -> None:
 
 
 def storage_use(tensors: Iterable[torch.Tensor]) -> dict[int, StorageUse]:
-    """What tensors hold of their storages, by address."""
+    """Return the use of storages by tensors, by address."""
     held: dict[int, StorageUse] = {}
     for each in tensors:
         add_use(held, each)
@@ -150,7 +150,7 @@ def storage_use(tensors: Iterable[torch.Tensor]) -> dict[int, StorageUse]:
 
 
 def is_same_view(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors are the same elements of one storage, in one order."""
+    """Return whether two tensors are the same view of one storage."""
     return (
         one.untyped_storage()._cdata == other.untyped_storage()._cdata
         and one.dtype == other.dtype
@@ -164,28 +164,27 @@ def is_same_view(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A tensor as records have it, and what tells whether another one is the same bytes."""
+    """A tensor spec, with a key that is equal for the same bytes."""
 
     spec: TensorSpec
     place: tuple[Any, ...]
 
 
 class Operands:
-    """Turns tensors into specs, numbers their storages by first appearance, and tells which ones
-    the model has dropped.
+    """Converts tensors to specs, numbers storages by first appearance, and tracks released ones.
 
-    ``new_role``: storages that appear from now on, and have no role yet, get this one. ``roles``
-    are those of every storage that is no activation, by address; it may grow.
+    ``new_role`` is the role of new storages without one. ``roles`` maps addresses of storages that
+    are no activations to roles; it may grow.
     """
 
     def __init__(self, roles: Mapping[int, Role]) -> None:
         self.new_role = Role.ACTIVATION
         self._roles = roles
         self._numbers: dict[int, tuple[int, Role]] = {}
-        # Weak references keep the addresses from being given to other storages, and thus unique.
+        # Weak references keep addresses unique: they are not reused.
         self._references: list[StorageWeakRef] = []
-        # By number; torch keeps a storage's Python object for as long as the storage itself lives,
-        # so that its end is told, and nobody need ask after every operator.
+        # By number; torch keeps the Python object of a storage as long as the storage lives, so a
+        # callback reports its release.
         self._watched: dict[int, weakref.ref[Any]] = {}
         self._gone: list[int] = []
         self._known: dict[tuple[Any, ...], Operand] = {}
@@ -204,15 +203,15 @@ class Operands:
         return known
 
     def storages(self, tensors: Iterable[torch.Tensor]) -> frozenset[int]:
-        """Numbers of the storages that tensors lie in, empty ones too."""
+        """Return the numbers of the tensors' storages, empty ones included."""
         return frozenset(self._number(tensor)[0] for tensor in tensors)
 
     def alive(self) -> frozenset[int]:
-        """Numbers of the activations and gradients that have not gone."""
+        """Return the numbers of live activations and gradients."""
         return frozenset(self._watched.keys() - self._gone)
 
     def dropped(self) -> tuple[int, ...]:
-        """Numbers of the activations and gradients that have gone since the last call."""
+        """Return the numbers of activations and gradients released since the last call."""
         if not self._gone:
             return ()
         gone = tuple(sorted(self._gone))
@@ -222,11 +221,10 @@ class Operands:
         return gone
 
     def operand(self, tensor: torch.Tensor) -> Operand:
-        """One tensor, be it empty; a sparse one is a ModelError."""
+        """Return the operand of a tensor; ModelError for a sparse one."""
         if tensor.layout is not torch.strided:
             raise ModelError(
-                "the model makes a sparse tensor, and those cannot be counted; use dense ones"
-                " (sparse=False for the gradients of an embedding)"
+                "sparse tensors are not supported; use dense ones (sparse=False for embeddings)"
             )
         number, role = self._number(tensor)
         shape, stride, offset = tensor.shape, tensor.stride(), tensor.storage_offset()
@@ -249,7 +247,7 @@ class Operands:
 
 
 def distinct_specs(operands: Iterable[Operand]) -> tuple[TensorSpec, ...]:
-    """Those that lie in different places, empty ones left out."""
+    """Return the specs of operands in different places, without empty ones."""
     found: dict[tuple[Any, ...], TensorSpec] = {}
     for each in operands:
         if 0 not in each.spec.shape:
@@ -259,7 +257,7 @@ def distinct_specs(operands: Iterable[Operand]) -> tuple[TensorSpec, ...]:
 
 @functools.lru_cache(maxsize=10_000)
 def _layout(shape: Sequence[int], strides: Sequence[int]) -> Layout:
-    """How the elements of a tensor lie in memory; where a size is 1, its stride says nothing."""
+    """Return the memory layout of a tensor; strides of dimensions of size 1 are ignored."""
     dimensions = len(shape)
     orders: tuple[tuple[Layout, Sequence[int]], ...] = (("contiguous", range(dimensions)),)
     if dimensions in (4, 5):
@@ -281,9 +279,9 @@ def _layout(shape: Sequence[int], strides: Sequence[int]) -> Layout:
 def _elements_of_storage(
     shape: Sequence[int], strides: Sequence[int]
 ) -> tuple[tuple[int, int], ...]:
-    """Which elements of its storage a tensor has, however they are viewed: (stride, size) pairs.
+    """Return the elements of a storage that a tensor has, as merged (stride, size) pairs.
 
-    The same for a tensor, its transpose, and one that repeats it: dimensions in a row are joined.
+    They are equal for a tensor, its transpose, and an expanded one.
     """
     pairs: list[tuple[int, int]] = []
     for stride, size in sorted(zip(strides, shape, strict=True)):
@@ -297,25 +295,25 @@ def _elements_of_storage(
 
 
 _MAX_COUNTED_REACH = 2**28
-"""The longest reach of a tensor that is looked at element by element, in 32 MB."""
+"""Longest reach of a tensor that is counted element by element, in 32 MB."""
 
 
 @functools.lru_cache(maxsize=10_000)
 def _distinct_elements(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Elements of its storage that a tensor can touch, each once however often it is repeated.
+    """Return the number of distinct storage elements that a tensor touches.
 
-    Where dimensions overlap whose strides are no multiples of one another, over a reach too long to
-    look at every element, it is the number without the wider ones: no more than there are.
+    For overlapping dimensions with strides that are no multiples of one another, over a reach too
+    long to count, it is a lower bound without the wider dimensions.
     """
     if 0 in shape:
         return 0
     pairs = [each for each in sorted(zip(strides, shape, strict=True)) if each[0] and each[1] > 1]
     total_reach = 1 + sum((size - 1) * stride for stride, size in pairs)
-    # The outermost dimension so far has `count` steps, wider than all that lies within one.
+    # The outermost dimension so far has `count` steps, each wider than all inner dimensions.
     distinct, reach, step, count = 1, 1, 1, 1
     for stride, size in pairs:
         if stride % step == 0 and stride <= step * count:
-            # Windows over the same steps, which overlap or touch: one longer run of them.
+            # Windows that overlap or touch form one longer run of steps.
             longer = count + (size - 1) * (stride // step)
             distinct, count = distinct // count * longer, longer
         elif stride >= reach:
@@ -329,7 +327,7 @@ def _distinct_elements(shape: Sequence[int], strides: Sequence[int]) -> int:
 
 
 def _count_places(pairs: Sequence[tuple[int, int]]) -> int:
-    """Places that (stride, size) pairs reach, a bit for each."""
+    """Count the places that (stride, size) pairs reach, with one bit for each."""
     places = 1
     for stride, size in pairs:
         steps = 1

@@ -1,7 +1,7 @@
-"""Captures a model: one recorded pass, on fake tensors, or on real ones where it needs values.
+"""Capture of a model: one recorded pass on fake tensors, or on real ones if it needs values.
 
-The model runs under a `TorchDispatchMode`, so the records are the aten calls that its eager run
-makes on a CPU, after every composite operator took itself apart.
+The model runs under a `TorchDispatchMode`. Records are the aten calls of its eager run, after
+decomposition of composite operators.
 """
 
 from __future__ import annotations
@@ -42,14 +42,13 @@ from roofline.workload.operators import Capture, Gradient, Module, TrainedParame
 from roofline.workload.torch_dtypes import dtype_of
 
 capture_lock = threading.RLock()
-"""Hooks are global, and a model's own tensors are away while it runs: one capture at a time."""
+"""One capture at a time: hooks are global, and the model's own tensors are replaced meanwhile."""
 
 _QUICK_BYTE = 2**28
-"""Weights up to this size are made in well under a second: any failure is worth a second try."""
+"""Weights up to this size allocate in under a second: any failure is retried on real tensors."""
 
 _FREE_MEMORY_SHARE = 0.25
-"""Of the free memory, the most that the weights of a real pass may take: they are there twice, and
-activations come on top."""
+"""Largest share of free memory for the weights of a real pass, of which two copies exist."""
 
 _RELEASE_TIMEOUT_S = 0.02
 
@@ -64,45 +63,45 @@ def capture(
     rebuild: Callable[[], torch.nn.Module] | None = None,
     on_call: Callable[[], OnCall] | None = None,
 ) -> Capture:
-    """Runs `model` once on fake tensors: in eval mode without gradients, or a step of training.
+    """Run `model` once on fake tensors and return its records: inference, or a training step.
 
-    Where that fails for something that fake tensors cannot do (control flow that depends on values,
-    code that leaves torch), it runs once more on real ones, and ``notes`` say so.
+    If fake tensors do not support the model (control flow on values, code outside torch), it runs
+    again on real tensors, and ``notes`` mention it.
 
     Args:
-        model: any module, built for real or on the meta device; it is left as it was.
-        inputs: what it is called with.
-        name: what messages call the model.
-        run: by default inference as the model is.
-        training: how it is trained, if it is.
-        rebuild: makes the model with its weights, where `model` has none.
-        on_call: makes what is told of each recorded call, again for every pass that is tried: the
-            last one made was told of the calls in ``records``.
+        model: any module, on a real or the meta device; left unchanged.
+        inputs: the arguments of the call.
+        name: name of the model in messages.
+        run: settings of the run [default: inference].
+        training: loss and optimizer of a training step.
+        rebuild: creates the model with its weights, if `model` has none.
+        on_call: creates a listener for recorded calls, once per attempted pass; the last one
+            created received the calls in ``records``.
 
     Raises:
-        ModelError: the model raised; the message says in which module, and what torch said.
+        ModelError: the model raised; the message names the module and quotes torch.
     """
     run, training = run or Run(), training or TrainingConfig()
 
     def tried(model: torch.nn.Module, tensors: ReplacementTensors) -> Capture:
         paths: dict[int, str] = {}
         training_step = training.new_step() if run.train else None
-        told = on_call() if on_call is not None else None
+        listener = on_call() if on_call is not None else None
         try:
             paths.update(module_paths(model))
-            return run_single_pass(model, inputs, paths, run, tensors, training_step, told)
+            return run_single_pass(model, inputs, paths, run, tensors, training_step, listener)
         except (KeyboardInterrupt, RooflineError):
             raise
         except FakesUnsupportedError as error:
             raise PassError(ModelError(str(error)), error) from None
-        # A model may raise anything, SystemExit too; none of it may end in a traceback.
+        # A model may raise anything, including SystemExit; no traceback reaches the user.
         except BaseException as error:
             if tensors.used_in_other_thread:
-                # A pass on real tensors would not see that.
-                raise other_thread_error("a part of it") from error
+                # A pass on real tensors would not detect that.
+                raise other_thread_error("part of the model") from error
             raise PassError(model_error(error, name, paths), error) from error
 
-    # What looks on at its caller has no part in it.
+    # Dispatch modes of the caller must not see the pass.
     with capture_lock, _disable_current_modes():
         try:
             return tried(model, FakeTensors(run))
@@ -113,38 +112,38 @@ def capture(
             raise first.model_error from first.error
         if not fits_in_memory(byte):
             raise ModelError(
-                f"{first.model_error} (its {format_bytes(byte)} of weights are too many to run it for"
-                " real)"
+                f"{first.model_error} (a run on real tensors needs {format_bytes(byte)} of weights,"
+                " too many for the free memory)"
             ) from first.error
         try:
             with torch.random.fork_rng(devices=[]):
-                # The same noise every time, so that the same command gives the same answer.
+                # Fixed seed: the same command gives the same result.
                 torch.manual_seed(0)
                 real = materialize(model, rebuild)
                 if real is None:
                     raise first.model_error from first.error
                 captured = tried(real, RealTensors(run))
         except PassError as second:
-            # Two reasons for two passes: where the first was no fault of the fakes, it is the one.
+            # Two failures: the first is reported unless fake tensors caused it.
             is_another = type(first.error) is not type(second.error)
             if is_another and not first.needs_values:
                 raise first.model_error from first.error
             raise second.model_error from second.error
-        where = "for real" if run.device == "cpu" else "for real and on the CPU"
+        where = "real tensors" if run.device == "cpu" else "real tensors on the CPU"
         are_given = all(
             request.like is not None and tuple(request.like.shape) == request.shape
             for _, request in inputs.requests()
         )
-        kind = "the given inputs" if are_given else "inputs of noise and zeros"
-        note = f"{name} ran {where}, on {kind} ({first.reason})"
-        notes = (f"{note}: what it does with others may differ", *captured.notes)
+        kind = "the given inputs" if are_given else "random and zero inputs"
+        note = f"{name} ran on {where} with {kind} ({first.reason})"
+        notes = (f"{note}: other inputs may give other counts", *captured.notes)
         return replace(captured, notes=notes)
 
 
 def run_on_fakes(model: torch.nn.Module, inputs: Inputs, *, name: str, run: Run) -> Any:
-    """What `model` returns, its tensors without memory; for inference, else as `capture`."""
+    """Return the result of `model` on fake tensors; inference only, arguments as for `capture`."""
     paths, tensors = module_paths(model), FakeTensors(run)
-    # Calls operators as a recorded pass does: fakes of torch's alone would refuse some.
+    # Calls operators as a recorded pass does: torch's fake mode alone rejects some.
     recorder = Recorder(tensors, ModuleStack(paths), Operands(tensors.roles))
     with (
         capture_lock,
@@ -166,18 +165,17 @@ def run_single_pass(
     training_step: TrainingStep | None = None,
     on_call: OnCall | None = None,
 ) -> Capture:
-    """Runs `model` once, on `tensors`, and leaves it as it was; raises whatever it raises."""
+    """Run `model` once on `tensors` and restore it; exceptions of the model pass through."""
     with prepare_model(model, inputs, run, tensors, training_step) as stage:
         recording = Recording(stage, paths, is_first=True, on_call=on_call)
     return recording.capture()
 
 
 class Recording:
-    """One pass on a stage, every operator recorded; `capture` is asked when the model has its own
-    tensors again.
+    """One recorded pass of a prepared model; call `capture` once the model is restored.
 
-    ``paths`` are those of every module that the model knows of, by identity; ``is_first``: what is
-    trained has yet to be prepared.
+    ``paths`` maps the identity of each module to its path. ``is_first``: the optimizer has yet to
+    be created.
     """
 
     def __init__(
@@ -210,7 +208,7 @@ class Recording:
         ):
             if is_first:
                 stage.prepare(self.recorder)
-            # Dropped only when the pass is over: the result is alive all the time.
+            # Kept until the pass is over, as a caller keeps the result.
             with self._note_gradients():
                 alive = stage.step(self.recorder)
             states = stage.optimizer.state if stage.optimizer is not None else {}
@@ -225,11 +223,10 @@ class Recording:
 
     @contextlib.contextmanager
     def _note_gradients(self) -> Iterator[None]:
-        """While this is open, gradients are written down in the order in which
-        DistributedDataParallel sees them: both hooks follow the node that accumulates."""
+        """Record gradients in the order of DistributedDataParallel, by the same kind of hook."""
 
         def note(name: str, parameter: torch.Tensor) -> None:
-            # Once a pass; where the backward pass goes through it again, the last time counts.
+            # Once per pass: of repeated accumulations the last one counts.
             self._gradients.pop(name, None)
             self._gradients[name] = Gradient(
                 parameter=name,
@@ -246,10 +243,10 @@ class Recording:
             yield
 
     def _await_release(self, left: object) -> None:
-        """Wait until only the tensors in `left` are left, or the model evidently keeps more.
+        """Wait until only the tensors in `left` are alive, up to a time limit.
 
         A thread that samples the frames of others (a profiler, Dask's workers) holds their local
-        variables for a moment longer, and what is left after a pass counts as written by it.
+        variables a moment longer; tensors alive after a pass count as its results.
         """
         expected = self._operands.storages(tensors_in(left))
         end = time.monotonic() + _RELEASE_TIMEOUT_S
@@ -257,18 +254,16 @@ class Recording:
             time.sleep(0.001)
 
     def capture(self) -> Capture:
-        """What the model asked for."""
-        stage, elsewhere = self._stage, self._modules.other_thread_module
+        """Return the records and totals of the pass."""
+        stage, in_thread = self._stage, self._modules.other_thread_module
         run, training_step = stage.run, stage.training_step
-        if elsewhere is not None or stage.tensors.used_in_other_thread:
+        if in_thread is not None or stage.tensors.used_in_other_thread:
             raise other_thread_error(
-                f"module '{elsewhere}'" if elsewhere is not None else "a part of it"
+                f"module '{in_thread}'" if in_thread is not None else "part of the model"
             )
         parameters = self._parameters
         return Capture(
-            run=replace(run, loss=training_step.loss_description)
-            if training_step is not None
-            else run,
+            run=replace(run, loss=training_step.loss_description) if training_step else run,
             records=tuple(self.recorder.records),
             parameters=sum(each.elements for each in parameters.values()),
             parameter_size_bytes=sum(each.used_bytes for each in parameters.values()),
@@ -276,8 +271,8 @@ class Recording:
                 each.used_bytes for key, each in self._buffers.items() if key not in parameters
             ),
             input_bytes=sum(each.nbytes for each in stage.given.values())
-            + (training_step.target_bytes if training_step is not None else 0),
-            optimizer_state_bytes=training_step.state_bytes if training_step is not None else 0,
+            + (training_step.target_bytes if training_step else 0),
+            optimizer_state_bytes=training_step.state_bytes if training_step else 0,
             modules=tuple(self._in_order()),
             gradients=tuple(self._gradients.values()),
             trained=tuple(
@@ -288,10 +283,10 @@ class Recording:
         )
 
     def _in_order(self) -> Iterator[Module]:
-        """Every module that ran, in the order of first calls, then those that did not."""
+        """Yield modules in the order of their first calls, then those that did not run."""
         known = {each.path: each for each in self._found}
         for path, calls in self._modules.calls.items():
-            # What was made during the pass is named by its class.
+            # Modules created during the pass are named by their class.
             kind = path.rpartition(".")[2].strip("<>")
             made = Module(path=path, kind=kind, calls=0, parameters=0)
             yield replace(known.pop(path, made), calls=calls)
@@ -300,38 +295,38 @@ class Recording:
     def _notes(self) -> Iterator[str]:
         if any(map(is_compiled, self._stage.model.modules())):
             yield (
-                "compiled modules are counted as they run without torch.compile: its kernels, which"
-                " join operators, cannot be seen (--fused shows what joining them saves)"
+                "compiled modules are counted as run without torch.compile, whose fused kernels are"
+                " not visible here (--fused shows traffic after operator fusion)"
             )
         if any(each.op == "aten._nested_tensor_from_mask" for each in self.recorder.records):
             yield (
-                "torch's fast path for transformers drops padding, and the mask's values decide how"
-                " much: FLOP and traffic count all tokens, minimum times one token"
+                "torch's fast path for transformers skips padding, as the mask's values say: FLOP"
+                " and traffic include all tokens, minimum times one token"
             )
         if self._modules.in_training and not self._stage.run.train:
             names = ", ".join(sorted(self._modules.in_training))
             yield (
-                f"{names} ran in training mode: torch does not know it as part of the model, so"
-                " model.eval() does not reach it"
+                f"{names} ran in training mode: not a registered submodule, so model.eval() has no"
+                " effect on it"
             )
         if isinstance(self._stage.tensors, FakeTensors) and self._operands.alive():
             gc.collect()
             if self._operands.alive():
                 yield (
-                    "the model keeps tensors of this analysis where they could not be taken out"
-                    " again (in a cache outside its modules); make it anew before you run it"
+                    "the model keeps fake tensors of this analysis in a cache outside its modules;"
+                    " create it again before you run it"
                 )
 
 
 def module_paths(model: torch.nn.Module) -> dict[int, str]:
-    """The paths of a model's modules as its user knows them, by their identity."""
+    """Return the path of each module by identity, without the wrappers of torch.compile."""
     return {id(module): without_compile_wrapper(path) for path, module in model.named_modules()}
 
 
 def _modules_in(model: torch.nn.Module) -> tuple[Module, ...]:
-    """Every module of `model`, before it is called, each with the parameters that are its own.
+    """Return every module of `model` with its own parameters, packed ones included.
 
-    Packed parameters are counted too. What several modules share is the first one's.
+    Shared parameters belong to the first module.
     """
     seen: set[int] = set()
     found: list[Module] = []
@@ -346,20 +341,20 @@ def _modules_in(model: torch.nn.Module) -> tuple[Module, ...]:
 
 
 def weights_bytes(model: torch.nn.Module) -> int:
-    """The bytes of all parameters and buffers."""
+    """Return the size of all parameters and buffers, in bytes."""
     kept = (*model.parameters(), *model.buffers())
     return sum(each.nbytes for each in kept if each.layout is torch.strided)
 
 
 def fits_in_memory(weight_bytes: int) -> bool:
-    """Whether there is memory to run a model with weights of so many bytes for real."""
+    """Return whether free memory allows a real run with weights of this size."""
     return weight_bytes <= _FREE_MEMORY_SHARE * psutil.virtual_memory().available
 
 
 def materialize(
     model: torch.nn.Module, rebuild: Callable[[], torch.nn.Module] | None
 ) -> torch.nn.Module | None:
-    """The model with real tensors in it, by `rebuild` if it was built without; None: it cannot."""
+    """Return the model with real tensors, built by `rebuild` if needed; None if impossible."""
     if not any(each.is_meta for each in (*model.parameters(), *model.buffers())):
         return model
     if rebuild is None:

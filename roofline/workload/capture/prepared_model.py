@@ -1,4 +1,4 @@
-"""A model set up to run on other tensors than its own, as often as is asked, and put back after."""
+"""A model prepared to run on replacement tensors, any number of times, and restored afterwards."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _PARAMETER, _BUFFER = Role.PARAMETER, Role.BUFFER
 
 @dataclass(slots=True)
 class PreparedModel:
-    """A model with other tensors in the place of its own, and what it is called with.
+    """A model with replaced tensors, and its arguments.
 
-    ``given`` are the inputs by their storage; ``optimizer`` is there once training was prepared.
+    ``given`` maps storages to inputs. ``optimizer`` is set by `prepare`.
     """
 
     model: torch.nn.Module
@@ -49,13 +49,12 @@ class PreparedModel:
     optimizer: torch.optim.Optimizer | None = None
 
     def prepare(self, listener: StepListener) -> None:
-        """Makes the optimizer and its state, where the model is trained."""
+        """Create the optimizer and its state, for a training step."""
         if self.training_step is not None:
             self.optimizer = self.training_step.prepare(self.model, self.tensors, listener)
 
     def step(self, listener: StepListener) -> Any:
-        """One pass, in training with its loss, backward pass and update; what must be alive until
-        its end."""
+        """Run one pass or training step; return the objects that must stay alive until its end."""
         loss = None
         with _autocast(self.run, self.tensors):
             result = self.model(*self.args, **self.kwargs)
@@ -63,7 +62,7 @@ class PreparedModel:
                 listener.note_parameter_owners(self.model)
                 with listener.part("<loss>"):
                     loss = self.training_step.loss(result, self.tensors, listener)
-        # As its end does, unless the caller has one open too.
+        # Leaving autocast clears the cache, unless the caller has autocast on too.
         torch.clear_autocast_cache()
         if self.training_step is not None and loss is not None:
             leaves = (*self.model.parameters(), *self.given.values())
@@ -79,14 +78,14 @@ def prepare_model(
     tensors: ReplacementTensors,
     training_step: TrainingStep | None = None,
 ) -> Iterator[PreparedModel]:
-    """`model` on other tensors, in eval mode and without gradients or in training; afterwards it is
-    as it was.
+    """Replace the tensors of `model` and set its mode; restore it afterwards.
 
-    FakesUnsupportedError: `tensors` are fakes, and it cannot be given such.
+    Raises:
+        FakesUnsupportedError: `tensors` are fake, and the model does not support them.
     """
     change = torch_dtype(run.dtype) if run.dtype else None
     with (
-        # Fakes are of no use to other threads; copies, which may be timed, serve them as well.
+        # Other threads cannot use fake tensors; real copies, which may be timed, work for them too.
         block_other_threads(model)
         if isinstance(tensors, FakeTensors)
         else contextlib.nullcontext(),
@@ -95,29 +94,29 @@ def prepare_model(
         silence_fake_tensor_log(),
         cache_unpacked(),
         warnings.catch_warnings(),
-        # There composite operators are not taken apart.
+        # Inference mode would keep composite operators whole.
         torch.inference_mode(False),
         torch.set_grad_enabled(run.train),
         torch.autograd.set_detect_anomaly(False),
-        # Keeps what the caller may have switched on out of the pass.
+        # An autocast of the caller must not affect the pass.
         _autocast(replace(run, autocast=""), tensors),
     ):
-        # What stands for them is dense, and that is said.
+        # Nested tensors are replaced by dense ones, and a note says so.
         warnings.filterwarnings("ignore", message="The PyTorch API of nested tensors")
         _replace_tensors(model, tensors, is_trained=run.train)
-        # Operators on fakes never get the tensors that nothing stands for: those in lists and
-        # objects, in functions and files, and in TorchScript.
+        # Only real runs can change tensors without a replacement: those in lists, objects,
+        # functions and TorchScript.
         others = (
             restore_tensors(model, inputs.args, inputs.kwargs, but=tensors.storages)
             if isinstance(tensors, RealTensors)
             else contextlib.nullcontext()
         )
         with others, tensors.mode:
-            # Last: a model of its own ideas may change its weights for inference.
+            # Last, because train() and eval() of a model may change its weights.
             try:
                 model.train(run.train)
             except NotImplementedError:
-                # Exported programs are fixed in one mode, and refuse to be told another.
+                # Exported programs have one fixed mode and reject train() and eval().
                 for module in model.modules():
                     module.training = run.train
             args, kwargs = inputs.build(
@@ -131,10 +130,7 @@ def prepare_model(
 
 @contextlib.contextmanager
 def _autocast(run: Run, tensors: ReplacementTensors) -> Iterator[None]:
-    """Autocast of the run's device as the run has it: on, or off.
-
-    Where it runs for real, tensors may be on the CPU, whatever device the run is for.
-    """
+    """Set autocast of the run's device, on or off; for real tensors also that of the CPU."""
     devices = {"cuda" if run.device == "cuda" else "cpu"}
     if isinstance(tensors, RealTensors):
         devices.add("cpu")
@@ -148,24 +144,24 @@ def _autocast(run: Run, tensors: ReplacementTensors) -> Iterator[None]:
 def _replace_tensors(
     model: torch.nn.Module, tensors: ReplacementTensors, *, is_trained: bool
 ) -> None:
-    """Puts other tensors in the place of the model's parameters and buffers."""
+    """Replace the model's parameters and buffers by `tensors`."""
     replaced: dict[int, Any] = {}
     for module in model.modules():
         if isinstance(module, torch.jit.ScriptModule):
             if is_trained:
                 raise ModelError(
-                    f"{type(module).__name__} is TorchScript, whose parameters cannot be replaced"
-                    " by others to train; give the torch.nn.Module that it was made from"
+                    f"{type(module).__name__} is TorchScript, which cannot be trained here; pass"
+                    " the torch.nn.Module that it was made from"
                 )
             if isinstance(tensors, RealTensors):
-                # It runs on its own.
+                # It runs on its own tensors.
                 for kept, role in ((module.parameters, _PARAMETER), (module.buffers, _BUFFER)):
                     for tensor in kept(recurse=False):
                         tensors.keep(tensor, role)
                 continue
             raise FakesUnsupportedError(
                 f"{type(module).__name__} is TorchScript, whose parameters cannot be replaced;"
-                " give the torch.nn.Module that it was made from"
+                " pass the torch.nn.Module that it was made from"
             )
         for own, role in ((module._parameters, _PARAMETER), (module._buffers, _BUFFER)):
             for name, tensor in own.items():
@@ -174,13 +170,13 @@ def _replace_tensors(
                 kind = type(module).__name__
                 if is_lazy(tensor):
                     raise ModelError(
-                        f"{kind} has a lazy parameter '{name}' without a shape;"
+                        f"{kind} has an uninitialized lazy parameter '{name}';"
                         " run the model once on a real input first"
                     )
                 if tensor.layout is not torch.strided:
                     raise ModelError(
-                        f"{kind} keeps '{name}' as a sparse tensor, and sparse"
-                        " tensors cannot be counted; give the model with dense ones"
+                        f"{kind}: '{name}' is a sparse tensor, which is not supported;"
+                        " make it dense"
                     )
                 own[name] = tensors.replacement_for(tensor, role, is_changed=True)
                 if tensor.requires_grad:
@@ -190,7 +186,7 @@ def _replace_tensors(
                 module.__dict__[name] = tensors.replacement_for(value, _BUFFER)
     if not is_trained:
         return
-    # Modules may keep parameters a second time: recurrent layers have a list.
+    # Modules may hold parameters twice: recurrent layers also keep a list.
     for container in containers_in(model):
         base: Any = dict if isinstance(container, dict) else list
         if isinstance(container, base):

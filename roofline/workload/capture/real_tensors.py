@@ -1,4 +1,4 @@
-"""Other tensors in the place of a model's own; copies of these, for passes that need values."""
+"""Tensors that replace a model's own during capture, and real copies for passes on values."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from roofline.workload.tensors import Role
 from roofline.workload.torch_dtypes import torch_dtype
 
 _PLAIN = frozenset((bool, int, float, str, torch.dtype, torch.device, FakeTensor, type(None)))
-"""Types of arguments in whose place nothing is put."""
+"""Argument types that are never replaced."""
 
 _BY_DIMENSIONS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 class ReplacementTensors(ABC):
-    """Other tensors in the place of those that a model keeps, tied ones staying tied.
+    """Tensors that replace those of a model; tied tensors stay tied.
 
-    ``mode`` is the context in which they live; ``roles`` are the roles of their storages, by
-    address. Types and layouts are those of the run.
+    ``mode`` is the context in which they are valid, ``roles`` the role of each storage by address.
+    Types and layouts are those of the run.
     """
 
     def __init__(self, run: Run) -> None:
         self.roles: dict[int, Role] = {}
         self.mode: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-        # The originals are kept, so that no other tensor gets their identity.
+        # Originals are kept alive so that no other tensor gets their identity.
         self._made: dict[int, tuple[torch.Tensor, Any]] = {}
         self._bases: dict[tuple[int, torch.dtype], torch.Tensor] = {}
         self._change = torch_dtype(run.dtype) if run.dtype else None
@@ -39,11 +39,11 @@ class ReplacementTensors(ABC):
 
     @property
     def used_in_other_thread(self) -> bool:
-        """Whether they were in another thread, whose operators are not recorded."""
+        """True if another thread, whose operators are not recorded, used the tensors."""
         return False
 
     def replacement_for(self, tensor: torch.Tensor, role: Role, *, is_changed: bool = False) -> Any:
-        """What stands for `tensor`, with its strides and type unless the run is to have others."""
+        """Return the replacement of `tensor`; `is_changed` applies the run's type and layout."""
         if id(tensor) not in self._made:
             is_cast = is_changed and self._change is not None and tensor.is_floating_point()
             to = self._change if self._change is not None and is_cast else tensor.dtype
@@ -53,11 +53,11 @@ class ReplacementTensors(ABC):
         return self._made[id(tensor)][1]
 
     def replace_in(self, value: Any) -> Any:
-        """`value` with what stands for every tensor in it that is the model's own.
+        """Return `value` with replacements for the model's own tensors in it.
 
-        Those are tensors that it keeps where torch does not look: in plain attributes, in lists, in
-        modules that are in lists. One that is trained is a ModelError: what is computed of another
-        in its place would still be differentiated by the tensor itself, and leave a gradient in it.
+        These are tensors that torch does not register: in plain attributes, in lists, in modules
+        that are in lists. Raises ModelError for a trained one: the backward pass would leave a
+        gradient in the original.
         """
         if type(value) in _PLAIN:
             return value
@@ -66,13 +66,13 @@ class ReplacementTensors(ABC):
                 return value
             if value.requires_grad and torch.is_grad_enabled():
                 raise ModelError(
-                    f"a trained tensor of shape {tuple(value.shape)} is kept where torch does not"
-                    " look for parameters; keep it as a torch.nn.Parameter of a module"
+                    f"a trained tensor of shape {tuple(value.shape)} is not registered as a"
+                    " parameter; assign it to a module as a torch.nn.Parameter"
                 )
             is_parameter = isinstance(value, torch.nn.Parameter)
             return self.replacement_for(value, Role.PARAMETER if is_parameter else Role.BUFFER)
         if isinstance(value, (list, tuple)):
-            # Sizes and strides, most often.
+            # Usually sizes or strides.
             if value and type(value[0]) is int:
                 return value
             return [self.replace_in(item) for item in value]
@@ -80,29 +80,29 @@ class ReplacementTensors(ABC):
 
     @abstractmethod
     def make_input(self, request: InputRequest, kind: torch.dtype) -> Any:
-        """An input as asked for, of type `kind`, laid out as the tensor that was given for it."""
+        """Return an input of type `kind`, with the layout of the tensor given for it."""
 
     @abstractmethod
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the operator `func` gives."""
+        """Return the result of the operator `func`."""
 
     @abstractmethod
     def _make(self, tensor: torch.Tensor, to: torch.dtype, role: Role, is_changed: bool) -> Any:
-        """What is to stand for `tensor`, of type `to`."""
+        """Return a new replacement for `tensor`, of type `to`."""
 
     def _is_own(self, tensor: torch.Tensor) -> bool:
-        """Whether an operator is given a tensor that the model keeps."""
+        """Return whether a tensor belongs to the model."""
         return True
 
     def _layout_for(self, tensor: torch.Tensor) -> torch.memory_format | None:
-        """The format with the channels last where the run has that: floats, of 4 or 5 sizes."""
+        """Return the channels-last format if the run uses it for such a tensor, else None."""
         if not self._channels_last or not tensor.is_floating_point():
             return None
         return _BY_DIMENSIONS.get(tensor.dim())
 
 
 def copy_gradient_hooks(tensor: torch.Tensor, other: torch.Tensor) -> None:
-    """Gives `other` the hooks that `tensor` has for its gradient, which are part of a step."""
+    """Copy the gradient hooks of `tensor`, which are part of a training step, to `other`."""
     for hook in list((tensor._backward_hooks or {}).values()):
         other.register_hook(hook)
     for hook in list((tensor._post_accumulate_grad_hooks or {}).values()):
@@ -110,28 +110,25 @@ def copy_gradient_hooks(tensor: torch.Tensor, other: torch.Tensor) -> None:
 
 
 class RealTensors(ReplacementTensors):
-    """Copies in the place of the tensors that a model keeps, so that its own stay as they are.
-
-    They lie on the device ``on``, by default where the model's own are.
-    """
+    """Copies that replace a model's tensors, on device `on` [default: that of the originals]."""
 
     def __init__(self, run: Run, on: torch.device | None = None) -> None:
         super().__init__(run)
         self._on = on
-        # Addresses of what operators gave: no tensors that the model keeps.
+        # Storage addresses of operator results, which the model does not own.
         self._results: set[int] = set()
 
     @property
     def storages(self) -> frozenset[int]:
-        """Addresses of the storages that copies lie in."""
+        """Addresses of the copies' storages."""
         return frozenset(copy.untyped_storage()._cdata for _, copy in self._made.values())
 
     def keep(self, tensor: torch.Tensor, role: Role) -> None:
-        """Has a tensor that no copy can stand for known as what it is."""
+        """Register the role of a tensor that cannot be replaced by a copy."""
         self.roles.setdefault(tensor.untyped_storage()._cdata, role)
 
     def make_input(self, request: InputRequest, kind: torch.dtype) -> torch.Tensor:
-        """An input as asked for: a copy of the given tensor, else noise, or zeros as indices."""
+        """Return a copy of the given tensor, else random floats, or zeros for other types."""
         like = request.like
         if like is not None and tuple(like.shape) == request.shape:
             tensor = self._copy(like.detach(), kind).requires_grad_(like.requires_grad)
@@ -150,7 +147,7 @@ class RealTensors(ReplacementTensors):
         return tensor
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the operator `func` gives."""
+        """Return the result of the operator `func`."""
         result = func(*args, **kwargs)
         for each in result if isinstance(result, (list, tuple)) else (result,):
             if isinstance(each, torch.Tensor) and each.layout is torch.strided:

@@ -1,4 +1,4 @@
-"""Turns every operator that torch dispatches into a record: what it read, wrote and computed."""
+"""Recorder of dispatched operators: operands read and written, and work."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ _BOOKKEEPING = frozenset(
         *("aten._functional_assert_async", "aten._functional_assert_scalar", "aten._print"),
         *("aten.sym_constrain_range", "aten.sym_constrain_range_for_size", "aten.record_stream"),
         *("aten._functional_sym_constrain_range", "aten.is_pinned", "aten.q_scale"),
-        # Asked of every tensor and its tangent in forward-mode differentiation.
+        # Called for every tensor and its tangent in forward-mode differentiation.
         "aten._has_same_storage_numel",
         *("aten.q_zero_point", "aten.qscheme", "aten.q_per_channel_axis"),
-        # Hands a constant such as torch.tensor(3.0) to the modes that are on; eager makes no call.
+        # Passes a constant such as torch.tensor(3.0) to active modes; eager mode makes no call.
         "aten.lift_fresh",
     }
 )
 _BOOKKEEPING_NAMESPACES = frozenset({"prim", "profiler"})
 _MOVES_NOTHING = frozenset(
     {
-        # Allocations; the zeros of forward-mode differentiation have no memory behind them.
+        # Allocations; the zeros of forward-mode differentiation have no memory.
         *("aten.empty", "aten.empty_like", "aten.empty_strided", "aten.empty_permuted"),
         *("aten.new_empty", "aten.new_empty_strided", "aten._efficientzerotensor"),
-        # In-place operators that change how a tensor looks at its storage, not what is in it.
+        # In-place operators that change the view of a storage, not its content.
         *("aten.as_strided_", "aten.resize_", "aten.set_", "aten.squeeze_", "aten.swapaxes_"),
         *("aten.swapdims_", "aten.t_", "aten.transpose_", "aten.unsqueeze_"),
     }
@@ -70,7 +70,7 @@ _OVERWRITES = frozenset(
 _UPDATES_STATISTICS = frozenset(
     {"aten.native_batch_norm", "aten.cudnn_batch_norm", "aten.miopen_batch_norm"}
 )
-"""Operators that update running statistics in training, though their schemas do not say so."""
+"""Operators that update running statistics in training, which their schemas do not declare."""
 
 _ONE_DTYPE = frozenset(
     {
@@ -78,7 +78,7 @@ _ONE_DTYPE = frozenset(
         *("aten.baddbmm", "aten.addbmm", "aten.mv", "aten.addmv", "aten.dot", "aten.linear"),
     }
 )
-"""Operators that torch refuses on operands of different types, though their fakes do not."""
+"""Operators that reject operands of different types, unlike their fake kernels."""
 
 _NORMALIZATIONS = frozenset(
     {
@@ -86,14 +86,14 @@ _NORMALIZATIONS = frozenset(
         *("aten.native_layer_norm", "aten.native_group_norm"),
     }
 )
-"""The same, but that float32 parameters go with an input of half the width."""
+"""The same, except that float32 parameters go with a 16-bit input."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """An overload: its name, its arguments by name, and what it does to them.
+    """An operator overload: its name, arguments, and effects on them.
 
-    ``holders`` are the arguments that are, or hold, tensors or what packs some.
+    ``holders`` are the arguments that are or contain tensors, packed ones included.
     """
 
     name: str
@@ -108,9 +108,9 @@ class Operator:
     is_composite: bool
 
     def writes(self, name: str, given: Mapping[str, Any]) -> bool:
-        """Whether a call with the arguments `given` writes the one called `name`.
+        """Return whether a call with the arguments `given` writes the one called `name`.
 
-        Fused optimizers write gradients back only where they take a scale out of them.
+        Fused optimizers write gradients back only to unscale them.
         """
         if name in self.written:
             is_fused = self.name.startswith("aten._fused_")
@@ -122,7 +122,7 @@ class Operator:
 
 @functools.cache
 def operator_of(func: torch._ops.OpOverload) -> Operator:
-    """What is known of `func`."""
+    """Return the cached description of `func`."""
     schema = func._schema
     name = f"{func.namespace}.{func._opname}"
     written_only = frozenset(each.name for each in schema.arguments if each.is_out)
@@ -153,7 +153,7 @@ def operator_of(func: torch._ops.OpOverload) -> Operator:
 
 
 def _check_dtypes(operator: Operator, given: Mapping[str, Any]) -> None:
-    """Refuses (RuntimeError) what torch refuses in a real run, but not on fake tensors."""
+    """Raise RuntimeError for operand types that torch rejects in a real run, but not on fakes."""
     is_normalization = operator.name in _NORMALIZATIONS
     if not is_normalization and operator.name not in _ONE_DTYPE:
         return
@@ -163,34 +163,33 @@ def _check_dtypes(operator: Operator, given: Mapping[str, Any]) -> None:
     if len(set(kinds)) > 1:
         names = ", ".join(str(kind).removeprefix("torch.") for kind in dict.fromkeys(kinds))
         raise RuntimeError(
-            f"{operator.name.removeprefix('aten.')} takes operands of one dtype, got {names}"
+            f"{operator.name.removeprefix('aten.')} expects operands of one dtype, got {names}"
         )
 
 
 _DEVICE = torch.ops.prim.device.default
-"""Asked several times a call; the answer need not go through the modes."""
+"""Called several times per operator; the result need not go through the modes."""
 
 _COUNTS = (*COUNTS, "internal_bytes")
-"""What of an operator's work its formula says."""
+"""Fields of an operator's work that come from its formula."""
 
 _WITHOUT_PADDING = "aten._nested_tensor_from_mask"
 _WITH_PADDING = "aten.to_padded_tensor"
 _OF_PADDED = {_WITHOUT_PADDING, "aten._transformer_encoder_layer_fwd", _WITH_PADDING}
-"""What torch's fast path for transformers calls where it drops padding."""
+"""Operators of torch's fast path for transformers that skip padding."""
 
 _UNKNOWN: Mapping[str, int | None] = dict.fromkeys(_COUNTS)
 _NO_WORK = Work()
 
 OnCall = Callable[[Any, Sequence[Any], Mapping[str, Any], Mapping[int, Role]], None]
-"""Told of a call: the overload, its arguments by position and by name, and the roles of storages,
-by address, that are no activations. It must keep no tensor: their ends are part of records."""
+"""Listener for calls: overload, positional and keyword arguments, and roles of storages by address.
+It must keep no tensor: the release of tensors is recorded."""
 
 
 class Recorder(TorchDispatchMode, StepListener):
-    """Turns every dispatched operator into a record.
+    """Records every dispatched operator.
 
-    ``tensors`` stand in the place of the model's own; ``on_call`` is told of each call that gets a
-    record, in their order, once it has run.
+    ``tensors`` replace the model's own. ``on_call`` is called after each recorded call, in order.
     """
 
     def __init__(
@@ -211,12 +210,12 @@ class Recorder(TorchDispatchMode, StepListener):
         self._is_paused = False
         self._owners: dict[int, str] = {}
         self._owner = ""
-        # Storages of sequences without their padding, which stand in records with it.
+        # Storages of sequences without padding, recorded as if with it.
         self._unpadded: set[int] = set()
 
     @property
     def operators(self) -> int:
-        """How many operators have a record."""
+        """Number of recorded operators."""
         return len(self.records) + (self._last is not None)
 
     def enter(self, phase: Phase) -> None:
@@ -254,7 +253,7 @@ class Recorder(TorchDispatchMode, StepListener):
             return args[0].device
         operator = operator_of(func)
         if operator.is_composite and torch.is_inference_mode_enabled():
-            # Elsewhere it comes apart before it gets here.
+            # Outside of inference mode it is decomposed before.
             with self:
                 result = func.decompose(*args, **(kwargs or {}))
             if result is not NotImplemented:
@@ -276,25 +275,25 @@ class Recorder(TorchDispatchMode, StepListener):
         result = self._tensors.call(func, operands, named)
         self._record(operator, given, result)
         if self._on_call is not None:
-            # Only now: what raised, and the model went on without, has no record.
+            # Only now: calls that raised are not recorded.
             self._on_call(func, operands, named, self._tensors.roles)
         return result
 
     def note_dropped(self) -> None:
-        """Writes the record of the last operator, with the storages that went since."""
+        """Add the record of the last operator, with the storages released since."""
         if self._last is not None:
             self.records.append(OperatorRecord(**self._last, freed=self._operands.dropped()))
             self._last = None
 
     def _path(self, operands: Sequence[TensorSpec]) -> str:
-        """The path of the module that an operator belongs to."""
+        """Return the module path of an operator."""
         if self._phase == "forward" or self._modules.is_module_running:
             return self._modules.path
         if self._phase == "backward":
             return self._modules.path_of_node()
         owners = {self._owners[each.storage] for each in operands if each.storage in self._owners}
         if owners:
-            # One that updates several parameters at a time belongs to none of their modules.
+            # An update of several parameters at a time belongs to none of their modules.
             self._owner = owners.pop() if len(owners) == 1 else ""
         return self._owner
 
@@ -325,7 +324,7 @@ class Recorder(TorchDispatchMode, StepListener):
         if (
             not (inputs or outputs)
             or _is_free(operator, read, results)
-            # Python calls it at the end of every ``x[i] *= 2``, and there is nothing to copy.
+            # Python calls it at the end of every ``x[i] *= 2``, without anything to copy.
             or (operator.name == "aten.copy_" and is_same_view(given["self"], given["src"]))
             or (
                 (formula is None or operator.is_composite)
@@ -343,12 +342,12 @@ class Recorder(TorchDispatchMode, StepListener):
                     count = self._without_padding(operator, formula, count, operands)
                 if count.elements or count.min_elements:
                     inputs = tuple(_as_touched(spec, count, arguments) for spec in inputs)
-                    is_said = "output" in {*count.elements, *count.min_elements}
+                    has_output = "output" in {*count.elements, *count.min_elements}
                     outputs = tuple(
-                        _as_touched(spec, count, {"output": output} if is_said else arguments)
+                        _as_touched(spec, count, {"output": output} if has_output else arguments)
                         for spec in outputs
                     )
-                # Most formulas count operations on real numbers, whose complex like is more.
+                # Most formulas count operations on real numbers; complex ones take more.
                 if (
                     not count.flop
                     or formula.is_for_complex
@@ -374,9 +373,9 @@ class Recorder(TorchDispatchMode, StepListener):
     def _without_padding(
         self, operator: Operator, formula: Formula, count: Flop, operands: Mapping[str, Any]
     ) -> Flop:
-        """`count`, its least what is left where all is padding but one token.
+        """Return `count` with the minimum of a batch in which all but one token is padding.
 
-        How much is dropped as padding is a matter of values.
+        The amount of padding depends on values.
         """
         output = operands["output"]
         if operator.name == _WITHOUT_PADDING:
@@ -408,7 +407,7 @@ class Recorder(TorchDispatchMode, StepListener):
         )
 
     def _as_specs(self, value: Any, found: list[Operand]) -> Any:
-        """`value` with specs in the place of tensors, which are added to `found`."""
+        """Return `value` with specs for its tensors, and add the operands to `found`."""
         kind = type(value)
         if kind is FakeTensor or isinstance(value, torch.Tensor):
             operand = self._operands.operand(value)
@@ -426,7 +425,7 @@ class Recorder(TorchDispatchMode, StepListener):
 
 
 def _is_free(operator: Operator, read: Sequence[Operand], results: Sequence[Operand]) -> bool:
-    """Whether it moves nothing: it allocates, changes metadata, or gives views of its inputs."""
+    """Return whether a call only allocates, changes metadata, or returns views of its inputs."""
     if operator.moves_nothing or operator.written or not results:
         return operator.moves_nothing
     known = {each.spec.storage for each in read}
@@ -434,10 +433,10 @@ def _is_free(operator: Operator, read: Sequence[Operand], results: Sequence[Oper
 
 
 def _is_about_shapes(operator: Operator, given: Mapping[str, Any], result: Any) -> bool:
-    """Whether it computes shapes alone, on tensors that have no memory.
+    """Return whether a call only computes shapes, on tensors without memory.
 
-    What forward-mode differentiation does with zeros: it moves them to the meta device, where
-    operators of torch's own decompositions give the shape of the result.
+    Forward-mode differentiation moves zeros to the meta device, where decomposed operators give
+    the shape of the result.
     """
     if not isinstance(result, torch.Tensor) or not result.is_meta:
         return False
@@ -446,13 +445,13 @@ def _is_about_shapes(operator: Operator, given: Mapping[str, Any], result: Any) 
 
 
 def _as_touched(spec: TensorSpec, count: Flop, arguments: Mapping[str, Any]) -> TensorSpec:
-    """The operand with as few elements as the formula says are touched of it.
+    """Return the operand with the number of elements that its formula touches.
 
-    Where it is several of the arguments, it is touched as that which is touched most.
+    For an operand that is several arguments, the largest number counts.
     """
     distinct, least = [], []
     for name, operand in arguments.items():
-        # Operands may begin at the same byte and be different parts of what lies there.
+        # Operands may begin at the same byte and cover different parts of a storage.
         if operand == spec or (isinstance(operand, list) and spec in operand):
             touched = min(spec.distinct_elements, count.elements.get(name, spec.distinct_elements))
             distinct.append(touched)

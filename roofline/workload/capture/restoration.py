@@ -1,9 +1,9 @@
-"""A model and its process are left as they were found, whatever a forward pass does.
+"""Restoration of a model and its process after a captured pass.
 
-What the model's modules and arguments hold is their own, and put back whole. What the model's code
-reaches beside that (global names that it uses, variables and defaults of functions, classes) others
-use too: only tensors of a pass are taken out of it again. Code is followed by the names in it, so
-that what else a process holds costs nothing.
+State held by the model's modules and arguments is restored completely. State that the model's code
+reaches otherwise (global names, variables and defaults of functions, classes) is shared with other
+code: only fake tensors of the pass are removed from it. Code is followed by the names it uses, so
+other objects of the process cost nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from roofline.workload.capture.operands import is_same_view
 _BASES = (OrderedDict, dict, list, set, deque)
 
 _SIMPLE = frozenset((bool, int, float, str, bytes, type(None)))
-"""What most attributes are, and holds nothing that changes."""
+"""Immutable types of most attributes."""
 
 _TENSORS = frozenset((torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor))
 
@@ -40,25 +40,23 @@ _CODE = (types.FunctionType, functools._lru_cache_wrapper, type)
 _WRAPPERS = (types.MethodType, functools.partial, staticmethod, classmethod, property)
 
 _FOREIGN = frozenset(("builtins", "torch", "functools", "enum", "numpy", "typing", "logging"))
-"""Libraries whose objects keep nothing of a pass in their attributes, nor their code elsewhere."""
+"""Libraries whose objects and code keep no state of a pass."""
 
 _MAX_SHARED = 10_000
-"""So many values that code reaches are looked at, the nearest first."""
+"""Limit of inspected values that code reaches, nearest first."""
 
 
 @contextlib.contextmanager
 def restore_state(model: torch.nn.Module, *others: Any) -> Iterator[None]:
-    """Puts back all attributes of all modules, what containers held that they (or `others`, the
-    arguments) can reach, and the states of random generators and NumPy arrays in them.
+    """Restore attributes of modules, and the containers, generators and arrays that they reach.
 
-    So a forward pass that keeps something (a feature map, a counter, a module made on first use, a
-    key in a cache object, a table in a global that its code names, a variable of the function that
-    its class was made in) leaves nothing behind. What is in tensors is not put back:
-    `restore_tensors`.
+    The same holds for `others`, the arguments. A forward pass may keep a feature map, a counter, a
+    module created on first use, a key in a cache, a global table or a closure variable: all are
+    restored. For values of tensors see `restore_tensors`.
     """
     reached = _ReachableState(model, others)
     own = [put_back for each in reached.own if (put_back := _restorer(each))]
-    # Other threads may use what is shared: only what the pass left in it is taken out again.
+    # Other threads may use shared state: only fake tensors are removed from it.
     shared = [
         (each, _restorer(each), frozenset(map(id, _values(each))))
         for each in reached.shared
@@ -75,7 +73,7 @@ def restore_state(model: torch.nn.Module, *others: Any) -> Iterator[None]:
             if len(place):
                 _base_of(type(place)).clear(place)
         for place, put_back, known in shared:
-            # What it held before is a place of its own.
+            # Containers that it held before are visited themselves.
             if put_back and any(
                 type(value) is FakeTensor or (id(value) not in known and _holds_fakes(value))
                 for value in _values(place)
@@ -84,7 +82,7 @@ def restore_state(model: torch.nn.Module, *others: Any) -> Iterator[None]:
         for place, length in reached.large:
             _remove_added(place, length)
         for names in reached.names.values():
-            names.take_out_fakes()
+            names.remove_fakes()
         for put_back in drawn:
             if put_back:
                 put_back()
@@ -97,16 +95,15 @@ def restore_state(model: torch.nn.Module, *others: Any) -> Iterator[None]:
 def restore_tensors(
     model: torch.nn.Module, *others: Any, but: Collection[int] = ()
 ) -> Iterator[None]:
-    """Puts back what was in the tensors that the model, its code and `others` can reach, however
-    nested, but for storages at the addresses `but`: the pass's own, say.
+    """Restore the values of tensors that the model, its code and `others` reach.
 
-    For passes that run on the model's own tensors, which are there twice meanwhile.
+    Storages at the addresses `but` are excluded. Needs a second copy of the tensors meanwhile.
     """
     found = _ReachableState(model, others)
     reached = [*found.own, *found.shared, *model.parameters(), *model.buffers()]
     with _disable_current_modes(), torch.no_grad():
         kept = {id(each): (each, each.detach()) for each in reached if _is_restorable(each, but)}
-        # Whole storages: others may be views of them.
+        # Whole storages, of which other tensors may be views.
         stored = {(storage := each.untyped_storage())._cdata: storage for _, each in kept.values()}
         bytes_of = [
             torch.empty(0, dtype=torch.uint8, device=each.device).set_(each)
@@ -127,8 +124,7 @@ def restore_tensors(
 
 @contextlib.contextmanager
 def restore_process_state() -> Iterator[None]:
-    """Puts back torch's settings that a model may change, and random states, which are the same
-    each time."""
+    """Restore torch's settings and random states; set fixed seeds meanwhile."""
     threads = torch.get_num_threads()
     with contextlib.ExitStack() as after:
         after.callback(torch.set_default_dtype, torch.get_default_dtype())
@@ -145,7 +141,7 @@ def restore_process_state() -> Iterator[None]:
 
 
 def without_stack_traces() -> contextlib.AbstractContextManager[Any]:
-    """torch.fx notes for each node who called it, and loads its compiler to do so: for seconds."""
+    """Turn off stack traces of torch.fx, for which it loads its compiler in seconds."""
     settings: Any = importlib.import_module("torch.fx.config")
     name = "do_not_emit_stack_traces"
     is_known = getattr(settings, name, None) is not None
@@ -153,29 +149,27 @@ def without_stack_traces() -> contextlib.AbstractContextManager[Any]:
 
 
 def weight_storages(model: torch.nn.Module) -> frozenset[int]:
-    """Addresses of the storages of parameters and buffers."""
+    """Return the storage addresses of parameters and buffers."""
     kept = (*model.parameters(), *model.buffers())
     return frozenset(each.untyped_storage()._cdata for each in kept if each.layout is torch.strided)
 
 
 def containers_in(model: torch.nn.Module) -> Iterator[Any]:
-    """Everything in which modules keep something: attributes, and containers in each other."""
+    """Yield the attribute dictionaries of modules, and all containers nested in them."""
     return (each for each in _ReachableState(model, ()).own if _base_of(type(each)))
 
 
-# -- what a pass can reach -------------------------------------------------------------------------
+# -- reachable state -------------------------------------------------------------------------------
 
 
 class _ReachableState:
-    """What a pass of a model can change: containers, cells, objects with slots, tensors, arrays and
-    random generators.
+    """State that a pass can change: containers, cells, slots, tensors, arrays, random generators.
 
-    ``own`` are those that its modules and arguments hold, ``empty`` containers among these (the
-    hooks of modules: most are, and stay so), ``shared`` those that its code reaches, ``large``
-    containers among these that are too long to be looked at, with their lengths;
-    ``names`` what global names and classes hold that the code uses, ``caches`` functions of it
-    that remember what they returned. The code is that of the files in which the classes of the
-    modules are, with their bases, and functions that the modules hold.
+    ``own``: state held by modules and arguments; ``empty``: empty containers among these, such as
+    module hooks. ``shared``: state that code reaches; ``large``: containers among these too long to
+    inspect, with their lengths. ``names``: globals and classes that the code uses. ``caches``:
+    functions with an lru_cache. The code is that of the files that define the modules' classes and
+    bases, and functions that the modules hold.
     """
 
     def __init__(self, model: torch.nn.Module, others: Sequence[Any]) -> None:
@@ -194,10 +188,9 @@ class _ReachableState:
         self._walk(deque(code), None)
 
     def _walk(self, waiting: deque[Any], code: list[Any] | None) -> None:
-        """Finds what can be reached from what is waiting.
+        """Find the state reachable from `waiting`.
 
-        Functions and classes are put into `code`, until what is its own was found; None: they are
-        followed.
+        Functions and classes are collected in `code`; None: they are followed.
         """
         found = self.shared if code is None else self.own
         left = _MAX_SHARED
@@ -206,7 +199,7 @@ class _ReachableState:
             kind = type(thing)
             if code is not None and issubclass(kind, _CODE):
                 code.append(thing)
-                # Of a decorated function it is the file of the one within.
+                # For a decorated function it is the file of the inner one.
                 if kind is types.FunctionType and _library(thing.__module__) not in _FOREIGN:
                     self._files.add(thing.__module__)
                 continue
@@ -241,7 +234,7 @@ class _ReachableState:
                     waiting.append(value)
 
     def _behind(self, thing: Any) -> Iterable[Any]:
-        """What a function or class can reach."""
+        """Return the objects that a function or class reaches."""
         match thing:
             case functools.partial():
                 return (thing.func, thing.args, thing.keywords)
@@ -277,12 +270,12 @@ class _ReachableState:
 
 
 def _library(module: Any) -> str:
-    """The library that a module's name is of; ``""``: it has none."""
+    """Return the top-level package of a module name; ``""`` if there is none."""
     return module.partition(".")[0] if isinstance(module, str) else ""
 
 
 def _names_in(code: types.CodeType) -> set[str]:
-    """Global names in code and in functions within it, with those of attributes."""
+    """Return global and attribute names in code and its nested functions."""
     names = set(code.co_names)
     for each in code.co_consts:
         if type(each) is types.CodeType:
@@ -292,14 +285,14 @@ def _names_in(code: types.CodeType) -> set[str]:
 
 @dataclass(slots=True)
 class _Names:
-    """Names of a class, or global ones, and what they stood for; of these, those that were used."""
+    """Names of a class or of globals with their earlier values; ``used``: those that code uses."""
 
     owner: Any
     before: dict[str, Any]
     used: set[str] = field(default_factory=set[str])
 
-    def take_out_fakes(self) -> None:
-        """Gives names that hold tensors of a pass what they held before."""
+    def remove_fakes(self) -> None:
+        """Restore names that hold fake tensors."""
         is_class = isinstance(self.owner, type)
         now = vars(self.owner) if is_class else self.owner
         give: Callable[..., object] = setattr if is_class else operator.setitem
@@ -315,9 +308,9 @@ class _Names:
 
 
 def _attributes_of(value: Any) -> dict[str, Any] | None:
-    """The attributes of a module, or an object of a class of the user's or a model library's.
+    """Return the attributes of a module, or of an object of user or model library code.
 
-    Neither the object nor its class is asked: a proxy may run code to answer, and fail.
+    Does not use `getattr`: a proxy may run code and fail.
     """
     kind = type(value)
     is_opaque = issubclass(kind, (torch.Tensor, types.ModuleType, *_CODE, *_WRAPPERS))
@@ -333,7 +326,7 @@ def _attributes_of(value: Any) -> dict[str, Any] | None:
 
 @functools.cache
 def _slots_of(kind: type) -> tuple[types.MemberDescriptorType, ...]:
-    """The slots of a class of the user's or a model library's."""
+    """Return the slots of a class of user or model library code."""
     if _library(kind.__module__) in _FOREIGN:
         return ()
     return tuple(
@@ -352,7 +345,7 @@ def _named_slots(value: Any) -> Iterator[tuple[types.MemberDescriptorType, Any]]
 
 @functools.cache
 def _base_of(kind: type) -> Any:
-    """The built-in class that makes what is of `kind` a container; None if it is none."""
+    """Return the built-in container class of `kind`, or None."""
     return next((base for base in _BASES if issubclass(kind, base)), None)
 
 
@@ -361,7 +354,7 @@ def _is_place(kind: type) -> bool:
 
 
 def _values(place: Any) -> Iterable[Any]:
-    """What a container, a cell of a closure, or the slots of an object hold."""
+    """Return the values in a container, a closure cell, or the slots of an object."""
     kind = type(place)
     if kind is types.CellType:
         try:
@@ -377,20 +370,20 @@ def _values(place: Any) -> Iterable[Any]:
 
 
 def _holds_fakes(value: Any) -> bool:
-    # The class that an object says to have is not asked: a proxy may run code to answer.
+    # Not isinstance: a proxy may run code.
     kind = type(value)
     if issubclass(kind, tuple) or _base_of(kind):
         return any(_holds_fakes(each) for each in _values(value))
     return issubclass(kind, FakeTensor)
 
 
-# -- what things held ------------------------------------------------------------------------------
+# -- earlier state ---------------------------------------------------------------------------------
 
 
 def _restorer(thing: Any) -> Callable[[], object] | None:
-    """What puts back all that a thing holds now; None: it is a tensor, or holds nothing.
+    """Return a function that restores the present state of an object; None for tensors.
 
-    The thing's own class is not asked, which may do more than hold.
+    Methods of the object's own class are not called: they may do more.
     """
     kind = type(thing)
     if base := _base_of(kind):
@@ -414,7 +407,7 @@ def _restorer(thing: Any) -> Callable[[], object] | None:
 
 def _refill(place: Any, base: Any, items: Sequence[Any]) -> None:
     base.clear(place)
-    # Those of an ordered dictionary would call methods of its own class.
+    # OrderedDict.update would call methods of the subclass.
     if base is OrderedDict:
         for key, value in items:
             OrderedDict.__setitem__(place, key, value)
@@ -439,7 +432,7 @@ def _refill_slots(thing: Any, content: Sequence[tuple[types.MemberDescriptorType
 
 
 def _remove_added(place: Any, length: int) -> None:
-    """Takes what holds tensors of a pass from the end of a container that had `length` values."""
+    """Remove items with fake tensors from the end of a container that had `length` items."""
     base = _base_of(type(place))
     if issubclass(base, dict):
         added = itertools.islice(base.__reversed__(place), max(0, len(place) - length))
@@ -454,7 +447,7 @@ def _remove_added(place: Any, length: int) -> None:
 
 
 def _is_array(value: Any) -> bool:
-    """Whether it is an array of NumPy with memory of its own, which may be written."""
+    """Return whether a value is a writable NumPy array with its own memory."""
     numpy = sys.modules.get("numpy")
     if numpy is None or type(value) is not numpy.ndarray or not value.flags.writeable:
         return False
@@ -469,7 +462,7 @@ def _has_state(value: Any) -> bool:
 
 
 def _is_restorable(value: Any, but: Collection[int]) -> bool:
-    """Whether it is a tensor with values that a pass may change."""
+    """Return whether a value is a tensor with values that a pass may change."""
     return (
         isinstance(value, torch.Tensor)
         and not isinstance(value, FakeTensor)

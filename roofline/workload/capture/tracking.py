@@ -1,4 +1,4 @@
-"""Records what code does while it runs: the real operators, on the real tensors."""
+"""Recording of code that runs on its own: real operators on the code's own tensors."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from roofline.workload.operators import OperatorRecord
 from roofline.workload.tensors import Role
 
 _KEPT = (Role.PARAMETER, Role.BUFFER, Role.INPUT, Role.OPTIMIZER_STATE)
-"""What is there before the code runs, and after."""
+"""Roles of tensors that exist before and after the code runs."""
 
 
 class _OriginalTensors:
-    """The code's own tensors: nothing stands in their place, and what they are is found out.
+    """The code's own tensors, not replaced, with roles found while it runs.
 
-    Has what `Fakes` has, as far as a recorder asks for it. What no operator made is a parameter if
-    torch says so, else an input.
+    Has the attributes of `ReplacementTensors` that a recorder uses. A tensor that no operator made
+    is a parameter if it is a `torch.nn.Parameter`, else an input.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class _OriginalTensors:
         self._results: set[int] = set()
 
     def known(self, tensor: torch.Tensor, role: Role) -> None:
-        """What a tensor that no operator made is, unless that is known, and how much it takes."""
+        """Register the role, if new, and the size of a tensor that no operator made."""
         if tensor.layout is not torch.strided:
             return
         _check_shape(tensor)
@@ -58,14 +58,14 @@ class _OriginalTensors:
             add_use(self.held, tensor)
 
     def replace_in(self, value: Any) -> Any:
-        """`value` itself."""
+        """Return `value` itself, its tensors registered."""
         for each in tensors_in(value):
             is_parameter = isinstance(each, torch.nn.Parameter)
             self.known(each, Role.PARAMETER if is_parameter else Role.INPUT)
         return value
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the operator `func` gives."""
+        """Return the result of the operator `func`."""
         result = func(*args, **kwargs)
         for each in tensors_in(result):
             self.devices.add(each.device.type)
@@ -76,16 +76,16 @@ class _OriginalTensors:
 
 
 def _check_shape(tensor: torch.Tensor) -> None:
-    """Refuses a nested tensor, which has no shape."""
+    """Reject nested tensors, which have no shape."""
     if tensor.is_nested:
         raise ModelError(
-            "the code makes a nested tensor, and those cannot be counted; where it is torch's fast"
-            " path for transformers, torch.backends.mha.set_fastpath_enabled(False) turns that off"
+            "nested tensors are not supported; if torch's fast path for transformers makes them,"
+            " turn it off with torch.backends.mha.set_fastpath_enabled(False)"
         )
 
 
 class _Tracker(Recorder):
-    """A recorder that finds out itself which part of a training step runs."""
+    """A recorder that detects the phase of a training step itself."""
 
     is_updating = False
 
@@ -98,17 +98,17 @@ class _Tracker(Recorder):
 
 
 class Tracking:
-    """What ran so far, and what it was run on.
+    """The operators that ran so far, and their tensors.
 
-    The modules and parameters of ``model`` are told apart; without one, parameters are those that
-    are touched, and modules are named by their classes.
+    With ``model``, records carry its module paths and parameters. Without, parameters are those
+    used, and modules are named by their classes.
     """
 
     def __init__(self, model: torch.nn.Module | None) -> None:
         self._model = model if model is not None else torch.nn.Module()
         self._tensors = _OriginalTensors()
         self._modules = ModuleStack(module_paths(self._model))
-        # A recorder asks of what stands for tensors only what these have.
+        # These have all attributes that a recorder uses.
         self._recorder = _Tracker(
             self._tensors,  # pyright: ignore[reportArgumentType]
             self._modules,
@@ -118,13 +118,13 @@ class Tracking:
 
     @property
     def records(self) -> tuple[OperatorRecord, ...]:
-        """Every operator that ran, in its order."""
+        """Every operator that ran, in order."""
         self._recorder.note_dropped()
         return tuple(self._recorder.records)
 
     @property
     def run(self) -> Run:
-        """How it was run, as far as that can be seen."""
+        """Device, mode and optimizer of the run, as far as visible."""
         is_training = any(each.phase == "backward" for each in self._recorder.records)
         return Run(
             device="cuda" if "cuda" in self._tensors.devices else "cpu",
@@ -134,12 +134,12 @@ class Tracking:
 
     @property
     def parameters(self) -> int:
-        """The elements of the parameters, each place once."""
+        """Number of parameters, each place in memory once."""
         return sum(each.elements for each in self._of(Role.PARAMETER))
 
     @property
     def kept_bytes(self) -> int:
-        """The bytes of what is there from before on: parameters, buffers, inputs, states."""
+        """Size of parameters, buffers, inputs and optimizer state, in bytes."""
         return sum(each.used_bytes for each in self._of(*_KEPT))
 
     def _of(self, *roles: Role) -> Iterator[StorageUse]:
@@ -148,7 +148,7 @@ class Tracking:
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[None]:
-        """While this is open, what this thread runs is recorded; torch is as it was after it."""
+        """Record the operators of this thread; restore torch afterwards."""
         with contextlib.ExitStack() as open_now:
             open_now.enter_context(capture_lock)
             open_now.enter_context(cache_unpacked())
@@ -162,15 +162,15 @@ class Tracking:
             yield
         if self._modules.other_thread_module is not None:
             raise ModelError(
-                f"module '{self._modules.other_thread_module}' ran in another thread, whose operators cannot"
-                " be seen; run it in the thread of the `with` block"
+                f"module '{self._modules.other_thread_module}' ran in another thread, where"
+                " operators are not recorded; run it in the thread of the `with` block"
             )
 
     def _note_tensors(self, model: torch.nn.Module) -> None:
         for name, parameter in model.named_parameters():
             if is_lazy(parameter):
                 raise ModelError(
-                    f"parameter '{name}' is lazy and has no shape yet; run the model once on a real"
+                    f"parameter '{name}' is lazy and uninitialized; run the model once on a real"
                     " input first"
                 )
         for role, tensors in (
@@ -196,9 +196,9 @@ class Tracking:
 
 @contextlib.contextmanager
 def _force_eager() -> Iterator[None]:
-    """While this is open, what torch.compile made before runs as eager torch does.
+    """Run code that torch.compile compiled earlier as eager torch.
 
-    What is called for the first time torch runs so by itself, where somebody looks on.
+    Under a dispatch mode, torch does not compile new code.
     """
     if "torch._dynamo" not in sys.modules:
         yield
@@ -207,8 +207,8 @@ def _force_eager() -> Iterator[None]:
         stance = torch.compiler.set_stance("force_eager")
     except RuntimeError:
         raise ModelError(
-            "roofline.track sees nothing from inside what torch.compile made; put the `with` block"
-            " around the call of it"
+            "roofline.track does not work inside compiled code; put the `with` block around the"
+            " call of the compiled function"
         ) from None
     with stance:
         yield

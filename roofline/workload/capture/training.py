@@ -1,4 +1,4 @@
-"""One step of training: the loss where the model gives none, and the optimizer with its state."""
+"""One training step: default loss, optimizer with its state, gradient scaling, checkpointing."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from roofline.workload.operators import Phase
 from roofline.workload.tensors import Role
 
 BLOCKS = "blocks"
-"""Asks for the members of lists and sequences of modules that are made of modules themselves."""
+"""Selects the composite members of module lists and sequences."""
 
 
 def select_modules(model: torch.nn.Module, what: str) -> tuple[str, ...]:
-    """The paths of the modules that are meant, none of them inside another one.
+    """Return the paths of the outermost selected modules.
 
-    ``what`` is `BLOCKS`, or a path with ``*`` and ``?`` in it as file names have them.
+    ``what`` is `BLOCKS`, or a path with the wildcards ``*`` and ``?``.
     """
     outermost: list[str] = []
     for path in _blocks(model) if what == BLOCKS else _matching(model, what):
@@ -37,13 +37,11 @@ def select_modules(model: torch.nn.Module, what: str) -> tuple[str, ...]:
         return tuple(outermost)
     if what == BLOCKS:
         raise InputError(
-            f"{argument('checkpoint', BLOCKS)}: {type(model).__name__} has no lists of modules made"
-            " of modules; name some, such as 'layer*.*'"
+            f"{argument('checkpoint', BLOCKS)}: {type(model).__name__} has no lists of composite"
+            " modules; name modules, such as 'layer*.*'"
         )
     names = [path for path, _ in model.named_modules() if path]
-    raise InputError(
-        f"{argument('checkpoint', what)}: no module is called that{did_you_mean(what, names)}"
-    )
+    raise InputError(f"{argument('checkpoint', what)}: no such module{did_you_mean(what, names)}")
 
 
 def _blocks(model: torch.nn.Module) -> Iterator[str]:
@@ -56,7 +54,7 @@ def _blocks(model: torch.nn.Module) -> Iterator[str]:
 
 
 def _matching(model: torch.nn.Module, pattern: str) -> Iterator[str]:
-    """Those whose paths have as many steps as the pattern: in file names ``*`` ends at a slash."""
+    """Yield paths that match step by step: ``*`` does not cross a dot."""
     wanted = pattern.split(".")
     for path, _ in model.named_modules():
         steps = path.split(".")
@@ -66,7 +64,7 @@ def _matching(model: torch.nn.Module, pattern: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def checkpointed(model: torch.nn.Module, paths: tuple[str, ...]) -> Iterator[None]:
-    """While this is open, modules at these paths run again when the backward pass needs them."""
+    """Apply activation checkpointing to the modules at these paths."""
     with contextlib.ExitStack() as after:
         for path in paths:
             module = model.get_submodule(path)
@@ -82,11 +80,11 @@ def checkpointed(model: torch.nn.Module, paths: tuple[str, ...]) -> Iterator[Non
 
 def _checkpointed_forward(module: torch.nn.Module, before: Any) -> Callable[..., Any]:
     def forward(*args: Any, **kwargs: Any) -> Any:
-        # Looked up now: capture has put one of its own into the class.
+        # Looked up now: capture replaces the method of the class.
         plain: Callable[..., Any] = before or type(module).forward.__get__(module)
         if not torch.is_grad_enabled():
             return plain(*args, **kwargs)
-        # The numbers that dropout draws do not matter, only that it draws.
+        # The values of dropout masks do not matter, only that they are drawn.
         return checkpoint(plain, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
 
     return forward
@@ -97,7 +95,7 @@ def _checkpointed_forward(module: torch.nn.Module, before: Any) -> Callable[...,
 OptimizerFactory = Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
 Loss = Callable[[Any], torch.Tensor]
 Target = Callable[[tuple[int, ...], torch.dtype], torch.Tensor]
-"""Makes what an output is held against, of this shape and type."""
+"""Creates the target of a loss, of this shape and type."""
 
 _FACTORIES: Mapping[str, OptimizerFactory] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=1e-3),
@@ -107,13 +105,13 @@ _FACTORIES: Mapping[str, OptimizerFactory] = {
 
 
 def optimizer_factory(optimizer: str | OptimizerFactory) -> OptimizerFactory:
-    """What makes the optimizer of that name, with torch's defaults, or `optimizer` itself."""
+    """Return the factory of a named optimizer with torch's defaults, or `optimizer` itself."""
     if callable(optimizer):
         return optimizer
     if optimizer not in _FACTORIES:
         raise InputError(
-            f"{argument('optimizer', optimizer)}: give one of {', '.join(_FACTORIES)}, or none; in"
-            " Python, what makes one of the parameters"
+            f"{argument('optimizer', optimizer)}: unknown; use one of {', '.join(_FACTORIES)}, or"
+            " none; in Python also a function of the parameters"
         )
     return _FACTORIES[optimizer]
 
@@ -121,12 +119,12 @@ def optimizer_factory(optimizer: str | OptimizerFactory) -> OptimizerFactory:
 def _with_state(
     make: OptimizerFactory, parameters: Sequence[torch.nn.Parameter]
 ) -> torch.optim.Optimizer:
-    """The optimizer after a first step, which makes its state: each later one is like the next."""
+    """Return the optimizer after a first step, which creates its state."""
     optimizer = make(parameters)
     if not isinstance(optimizer, torch.optim.Optimizer):  # pyright: ignore[reportUnnecessaryIsInstance]  of the user's
-        raise TypeError(f"it must give a torch.optim.Optimizer, got {type(optimizer).__name__}")
+        raise TypeError(f"expected a torch.optim.Optimizer, got {type(optimizer).__name__}")
     if isinstance(optimizer, torch.optim.LBFGS):
-        raise TypeError("LBFGS runs the model several times a step, as often as the values ask for")
+        raise TypeError("LBFGS is not supported: it runs the model several times per step")
     for each in parameters:
         each.grad = torch.zeros_like(each)
     optimizer.step()
@@ -135,10 +133,10 @@ def _with_state(
 
 
 def make_default_loss(output: Any, target: Target) -> tuple[torch.Tensor, str]:
-    """What is differentiated where nobody says what: a number, and what it is in words.
+    """Return the default loss of an output, and its description.
 
-    The model's own loss if it returns one; else of every output that has a gradient the cross
-    entropy if it is a table of classes, and the mean squared error if it is of another shape.
+    It is the model's own loss if it returns one. Else it sums over outputs with a gradient: cross
+    entropy for two-dimensional ones (samples x classes), mean squared error for others.
     """
     own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     if isinstance(own, torch.Tensor) and own.requires_grad:
@@ -147,13 +145,13 @@ def make_default_loss(output: Any, target: Target) -> tuple[torch.Tensor, str]:
     outputs = [each for each in tensors if each.requires_grad]
     if not outputs and not tensors:
         raise ModelError(
-            f"there is nothing to train: the model gives {type(output).__name__}, in which no"
-            " tensor is found; say what to differentiate with loss="
+            f"nothing to train: the model returns {type(output).__name__} without a tensor; pass"
+            " loss="
         )
     if not outputs:
         raise ModelError(
-            "there is nothing to train: no output has a gradient, because nothing that it is made"
-            " of requires one; set requires_grad, or leave training out"
+            "nothing to train: no output requires a gradient; set requires_grad on parameters, or"
+            " run inference"
         )
     losses: list[torch.Tensor] = []
     kinds: dict[str, None] = {}
@@ -167,27 +165,26 @@ def make_default_loss(output: Any, target: Target) -> tuple[torch.Tensor, str]:
             loss = torch.nn.functional.mse_loss(values, target(tuple(values.shape), values.dtype))
             kinds["mean squared error"] = None
         losses.append(loss)
-    said = f"{' and '.join(kinds)} of the output{'s' * (len(outputs) > 1)}"
-    return sum(losses[1:], start=losses[0]), said
+    description = f"{' and '.join(kinds)} of the output{'s' * (len(outputs) > 1)}"
+    return sum(losses[1:], start=losses[0]), description
 
 
 @contextlib.contextmanager
 def _attribute_errors_to(what: str) -> Iterator[None]:
-    """Errors in here are of the optimizer or the loss that the user gave, and not of the model.
+    """Report errors inside as errors of the user's optimizer or loss.
 
-    What asks for values is none: it is run again, on real tensors.
+    Errors of fake tensors pass through: the step is retried on real ones.
     """
     try:
         yield
     except (KeyboardInterrupt, ModelError, *FAKE_TENSOR_ERRORS):
         raise
     except BaseException as error:
-        said = error_text(error) or type(error).__name__
-        raise ModelError(f"{what}: {said.partition(chr(10))[0]}; give another {what}") from error
+        text = error_text(error) or type(error).__name__
+        raise ModelError(f"{what}: {text.partition(chr(10))[0]}; use another {what}") from error
 
 
-# The scaler looks whether gradients are finite and then decides; a step that is analysed is one
-# whose gradients are.
+# torch's scaler skips a step with non-finite gradients; an analyzed step has finite ones.
 
 _INITIAL_SCALE = 65536.0
 _GROWTH, _BACKOFF, _INTERVAL = 2.0, 0.5, 2000
@@ -197,7 +194,7 @@ _update: Any = getattr(torch, "_amp_update_scale_")  # noqa: B009
 
 
 class _GradientScale:
-    """The scale of a loss, and what keeps count of the steps that it held."""
+    """Loss scale, and the count of steps without overflow."""
 
     def __init__(self, tensors: ReplacementTensors) -> None:
         number = InputRequest(shape=())
@@ -206,10 +203,10 @@ class _GradientScale:
         self._growth = tensors.make_input(number, torch.int32)
 
     def unscale(self, gradients: Sequence[torch.Tensor]) -> None:
-        """Divides all gradients, in place, and looks whether they are finite."""
+        """Unscale all gradients in place, and check that they are finite."""
         inverse = self.factor.double().reciprocal().float()
         found_inf = torch.full((), 0.0, dtype=torch.float32, device=self.factor.device)
-        # torch's scaler copies both for each device that has gradients, be it their own.
+        # torch's scaler copies both for each device with gradients, even their own.
         self._found_inf = found_inf.to(device=found_inf.device, copy=True)
         inverse = inverse.to(device=inverse.device, copy=True)
         by_type: dict[torch.dtype, list[torch.Tensor]] = {}
@@ -219,9 +216,9 @@ class _GradientScale:
             _unscale(same, self._found_inf, inverse)
 
     def update(self) -> None:
-        """Doubles the scale after many steps that held, halves it after one that did not."""
+        """Double the scale after many finite steps, halve it after an overflow."""
         _update(self.factor, self._growth, self._found_inf, _GROWTH, _BACKOFF, _INTERVAL)
-        # Made anew in the next step: nothing of this one is kept.
+        # Created again in the next step.
         self._found_inf = None
 
 
@@ -229,37 +226,36 @@ class _GradientScale:
 
 
 class StepListener:
-    """What is told how far a step is; this one takes no notice."""
+    """Receiver of the progress of a step; this one ignores it."""
 
     def paused(self) -> contextlib.AbstractContextManager[None]:
-        """While this is open, what runs is not part of the step."""
+        """Exclude the code inside from the step."""
         return contextlib.nullcontext()
 
     def part(self, name: str) -> contextlib.AbstractContextManager[None]:
-        """While this is open, what runs outside of modules belongs to a part of that `name`."""
+        """Assign operators outside of modules to a part of that `name`."""
         return contextlib.nullcontext()
 
     def enter(self, phase: Phase) -> None:
-        """From now on, operators belong to `phase`."""
+        """Assign the following operators to `phase`."""
 
     def own(self, tensors: Any, path: str) -> None:
-        """In the optimizer's phase, what touches `tensors` belongs to the module at `path`."""
+        """Assign optimizer operators on `tensors` to the module at `path`."""
 
     def note_parameter_owners(self, model: torch.nn.Module) -> None:
-        """Writes down whose the parameters of `model` are."""
+        """Record the module of each parameter of `model`."""
 
     def owner_of(self, parameter: torch.Tensor) -> str:
-        """The path of the module that a parameter belongs to."""
+        """Return the path of the module of a parameter."""
         return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingConfig:
-    """How a model is trained: the loss of its output, and what updates its parameters.
+    """Loss and optimizer of a training step.
 
-    ``optimizer`` makes an optimizer of the trained parameters; None: nothing is updated.
-    ``loss`` gives the loss of an output; None: see `make_default_loss`. ``scales``: the loss is scaled, and
-    gradients are unscaled before the update.
+    ``optimizer`` creates an optimizer of the trained parameters; None: no update. ``loss`` computes
+    the loss of an output; None: `make_default_loss`. ``scales_loss``: gradient scaling.
     """
 
     optimizer: OptimizerFactory | None = None
@@ -267,16 +263,12 @@ class TrainingConfig:
     scales_loss: bool = False
 
     def new_step(self) -> TrainingStep:
-        """One step of it."""
+        """Return a new training step."""
         return TrainingStep(self)
 
 
 class TrainingStep:
-    """One step of training.
-
-    ``said`` is what was differentiated, in words; ``state_bytes`` what the optimizer keeps,
-    ``target_bytes`` what the output is held against.
-    """
+    """One training step; ``state_bytes`` is the optimizer state, ``target_bytes`` the targets."""
 
     def __init__(self, training: TrainingConfig) -> None:
         self.loss_description = ""
@@ -290,7 +282,7 @@ class TrainingStep:
     def prepare(
         self, model: torch.nn.Module, tensors: ReplacementTensors, listener: StepListener
     ) -> torch.optim.Optimizer | None:
-        """The optimizer, with the state that it has after a first step."""
+        """Return the optimizer with its state after a first step."""
         with listener.paused():
             if self._config.scales_loss:
                 self._scale = _GradientScale(tensors)
@@ -306,12 +298,12 @@ class TrainingStep:
     def loss(
         self, output: Any, tensors: ReplacementTensors, listener: StepListener
     ) -> torch.Tensor:
-        """What is differentiated."""
-        asked = itertools.count()
+        """Return the loss of an output."""
+        positions = itertools.count()
 
         def target(shape: tuple[int, ...], kind: torch.dtype) -> torch.Tensor:
-            # The same ones at every step: a data loader makes them, not the model.
-            number = next(asked)
+            # The same targets in every step: a data loader makes them, not the model.
+            number = next(positions)
             if number == len(self._targets):
                 with listener.paused():
                     self._targets.append(tensors.make_input(InputRequest(shape=shape), kind))
@@ -324,8 +316,8 @@ class TrainingStep:
                 loss: Any = self._config.loss(output)
             is_tensor = isinstance(loss, torch.Tensor)
             if not is_tensor or loss.numel() != 1 or not loss.requires_grad:
-                said = f"a tensor of shape {tuple(loss.shape)}" if is_tensor else repr(loss)
-                raise ModelError(f"loss: it must return one number that has a gradient, got {said}")
+                got = f"a tensor of shape {tuple(loss.shape)}" if is_tensor else repr(loss)
+                raise ModelError(f"loss: must return one number that requires grad, got {got}")
         else:
             loss, self.loss_description = make_default_loss(output, target)
         if self._scale is None:
@@ -340,8 +332,7 @@ class TrainingStep:
         optimizer: torch.optim.Optimizer | None,
         listener: StepListener,
     ) -> None:
-        """The backward pass, and the update; then gradients are dropped, as a next step does first:
-        those of `leaves`, parameters and inputs."""
+        """Run the backward pass and the update, then drop the gradients of `leaves`."""
         listener.enter("backward")
         loss.backward()
         if optimizer is not None:
@@ -354,8 +345,8 @@ class TrainingStep:
         parameters = [each for group in optimizer.param_groups for each in group["params"]]
         for parameter in parameters:
             if parameter.grad is None:
-                # Of what is never differentiated no optimizer keeps anything. Here it is kept, so
-                # that no other tensor gets its address, which says that it is a state.
+                # Real optimizers have no state for it. Kept alive here, so that no other tensor
+                # gets its address, which is known as optimizer state.
                 self._unused.append(optimizer.state.pop(parameter, None))
             kept = dict(optimizer.state.get(parameter, {}))
             listener.own([parameter, parameter.grad, kept], listener.owner_of(parameter))

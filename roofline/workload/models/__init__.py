@@ -1,1 +1,1 @@
-"""Where models come from: names of libraries, factories of users, modules that exist."""
+"""Model sources: names of libraries, factories of users, files, designs and existing modules."""

@@ -1,4 +1,4 @@
-"""How a model is made without its weights, and the files and packages it is from."""
+"""Construction of models without weights, and import of the files and packages they come from."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from roofline.workload.inputs import InputRequest
 from roofline.workload.models.libraries.availability import describe_error, with_torchvision
 
 FILE_MODULE = "roofline_model_"
-"""What the names of modules made of users' files begin with."""
+"""Prefix of the module names of users' files."""
 
 OWN_FORMS = "package.module:factory or file.py:Model"
-"""How a model of the user's own is named."""
+"""Forms of names of the user's own models."""
 
 
 def import_home(
     name: str, before: str
 ) -> tuple[ModuleType, Callable[[], AbstractContextManager[None]]]:
-    """Return the file or package that a model is from, and the context of its factories."""
+    """Return the imported file or package of a model, and the context for its factories."""
     if before.endswith(".py"):
-        # Imports look into its folder first, as they do when Python runs a file in it.
+        # Its folder comes first on the path, as when Python runs the file.
         around = functools.partial(_first_on_path, str(Path(before).parent.resolve()))
         with around():
             return _file_module(Path(before)), around
     if "/" in before or not all(part.isidentifier() for part in before.split(".")):
         raise ModelError(
             f"model '{name}': '{before}' is neither a package nor a .py file;"
-            f" write resnet50, timm:resnet50, hf:bert, {OWN_FORMS}"
+            f" expected resnet50, timm:resnet50, hf:bert, {OWN_FORMS}"
         )
-    # A script's folder is on the path when Python runs it; a command's is not.
+    # Python puts the folder of a script on the path, but not that of a command.
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
@@ -54,7 +54,7 @@ def import_home(
     except BaseException as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing and before.split(".")[0] == missing.split(".")[0]:
-            raise ModelError(f"model '{name}': no package '{missing}' is installed") from None
+            raise ModelError(f"model '{name}': package '{missing}' is not installed") from None
         why = str(error) if missing else describe_error(error)
         raise ModelError(f"model '{name}': importing '{before}' failed: {why}") from error
     return package, contextlib.nullcontext
@@ -71,17 +71,17 @@ def _first_on_path(folder: str) -> Iterator[None]:
 
 
 def get_factory(name: str, home: ModuleType, factory_name: str) -> Any:
-    """Return the module or the callable that a file or package calls so, or refuse it."""
+    """Return the module or callable of that name; ModelError if there is none."""
     factory = getattr(home, factory_name, None)
     if factory is None:
         public = [each for each in dir(home) if not each.startswith("_")]
         raise ModelError(
-            f"model '{name}': nothing called '{factory_name}' in it{did_you_mean(factory_name, public)}"
+            f"model '{name}': '{factory_name}' not found{did_you_mean(factory_name, public)}"
         )
     if not callable(factory):
         raise ModelError(
-            f"model '{name}': '{factory_name}' is a {type(factory).__name__},"
-            " not a module nor a function that makes one"
+            f"model '{name}': '{factory_name}' has type {type(factory).__name__}, expected a"
+            " torch.nn.Module or a function that returns one"
         )
     return factory
 
@@ -89,17 +89,17 @@ def get_factory(name: str, home: ModuleType, factory_name: str) -> Any:
 def _file_module(path: Path) -> ModuleType:
     if not path.is_file():
         raise ModelError(f"{path}: no such file")
-    # A name of its own, so that a file called torch.py is not taken for torch.
+    # A unique name, so that a file torch.py does not replace torch.
     name = f"{FILE_MODULE}{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ModelError(f"{path}: is not a Python file")
+        raise ModelError(f"{path}: not a Python file")
     loader: Any = spec.loader
     module = importlib.util.module_from_spec(spec)
-    # Known while it runs and after: dataclasses and pickle look their module up.
+    # Registered while it runs and after: dataclasses and pickle look up their module.
     sys.modules[name] = module
     try:
-        # Never from bytecode: a file that was changed within a second of the last call has the old.
+        # Never from bytecode, which is outdated for a file changed within a second.
         code = loader.source_to_code(loader.get_data(str(path)), str(path))
         with_torchvision(lambda: exec(code, module.__dict__))
     except KeyboardInterrupt:
@@ -120,11 +120,11 @@ _FILLS: frozenset[Callable[..., Any]] = frozenset(
         *(each for name, each in vars(torch.nn.init).items() if re.fullmatch(r"[a-z]\w*_", name)),
     ]
 )
-"""What gives a tensor values and nothing else; on the meta device half of building a model."""
+"""Functions that only initialize values: on the meta device half of the construction time."""
 
 
 class MetaConstruction(DeviceContext):
-    """A context like ``torch.device("meta")`` that leaves out the initialization of values."""
+    """A context like ``torch.device("meta")`` that skips the initialization of values."""
 
     def __init__(self) -> None:
         super().__init__("meta")
@@ -136,7 +136,7 @@ class MetaConstruction(DeviceContext):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Call `func` on the meta device, unless it only fills a tensor that lies there."""
+        """Call `func` on the meta device, unless it only fills a meta tensor."""
         if func in _FILLS:
             tensor = args[0] if args else (kwargs or {}).get("tensor")
             if isinstance(tensor, torch.Tensor) and tensor.is_meta:
@@ -146,11 +146,11 @@ class MetaConstruction(DeviceContext):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A model ready to run: its module, its name for people, and the inputs it takes by default.
+    """A model ready to run: module, displayed name and default inputs.
 
-    ``default_inputs`` is empty where the model's inputs cannot be known, and ``input_notes`` say
-    what was decided for them; ``notes`` say what had to be done to build it. ``rebuild`` makes the
-    module with its weights, where it was built without.
+    ``default_inputs`` is empty if inputs are not known; ``input_notes`` explain choices of inputs,
+    ``notes`` those of the construction. ``rebuild`` creates the module with weights, if it was
+    built without.
     """
 
     name: str
@@ -166,7 +166,7 @@ def build(
     factory: Callable[[], Any],
     around: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Source:
-    """Return the model that `factory` makes, on the meta device where it can be, else for real."""
+    """Return the model of `factory`, on the meta device if possible, else with weights."""
 
     def make() -> Any:
         with around():
@@ -189,9 +189,10 @@ def build(
             raise ModelError(
                 f"model '{name}': building it failed: {describe_error(error)}"
             ) from error
-        notes = (f"{name} could not be built without weights, so it was built for real",)
+        notes = (f"{name} was built with weights: building it on the meta device failed",)
     if not isinstance(module, torch.nn.Module):
         raise ModelError(
-            f"model '{name}': the factory returned {type(module).__name__}, not a torch.nn.Module"
+            f"model '{name}': expected a torch.nn.Module, the factory returned"
+            f" {type(module).__name__}"
         )
     return Source(name=name, module=module, notes=notes, rebuild=rebuild)

@@ -1,4 +1,4 @@
-"""Small designs, as layers of models are: machines are calibrated and judged on them too."""
+"""Small models that resemble layers of networks, for calibration and validation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from roofline.errors import ModelError
 def standard(
     wide: int, out: int, kernel: int = 3, stride: int = 1, groups: int = 1
 ) -> nn.Sequential:
-    """A convolution with batch norm and ReLU."""
+    """Return a convolution with batch norm and ReLU."""
     return nn.Sequential(
         nn.Conv2d(wide, out, kernel, stride, kernel // 2, groups=groups, bias=False),
         nn.BatchNorm2d(out),
@@ -22,14 +22,14 @@ def standard(
 
 
 def separable(wide: int, out: int, kernel: int = 3, stride: int = 1) -> nn.Module:
-    """A depthwise and a 1x1 convolution in the place of a standard one."""
+    """Return a depthwise separable convolution."""
     return nn.Sequential(standard(wide, wide, kernel, stride, wide), standard(wide, out, 1))
 
 
 class Attention(nn.Module):
-    """Self-attention as models write it: one projection for all three, and torch's own kernel.
+    """Self-attention with one projection for query, key and value, and torch's fused kernel.
 
-    As those below, it makes (batch, tokens, width) of (batch, tokens, width).
+    Input and output are (batch, tokens, width), here and below.
     """
 
     def __init__(self, wide: int, heads: int) -> None:
@@ -47,7 +47,7 @@ class Attention(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """torch's own attention module, which it runs as one operator where it can."""
+    """torch's attention module, one operator where torch has a fast path."""
 
     def __init__(self, wide: int, heads: int) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class SelfAttention(nn.Module):
 
 
 class Gated(nn.Module):
-    """Linear layers without bias, of which one gates another, as language models have them."""
+    """Gated feed-forward layers without bias, as in language models."""
 
     def __init__(self, wide: int) -> None:
         super().__init__()
@@ -72,10 +72,10 @@ class Gated(nn.Module):
 
 
 class CachedAttention(nn.Module):
-    """One token of each sequence that looks back at a cache, which grows by it."""
+    """Attention of one new token per sequence over a KV cache, to which it is appended."""
 
     def forward(self, cache: torch.Tensor) -> torch.Tensor:
-        """Of keys and values (2, batch, heads, tokens, size), to (batch, heads, 1, size)."""
+        """Map keys and values (2, batch, heads, tokens, size) to (batch, heads, 1, size)."""
         keys, values = cache.unbind(0)
         token = torch.tanh(keys[:, :, -1:])
         keys, values = torch.cat([keys, token], 2), torch.cat([values, token], 2)
@@ -83,7 +83,7 @@ class CachedAttention(nn.Module):
 
 
 class Residual(nn.Module):
-    """Two convolutions, what they were given added to what they give, and ReLU."""
+    """Two convolutions with a residual connection and ReLU."""
 
     def __init__(self, wide: int) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class Residual(nn.Module):
 
 
 class Branches(nn.Module):
-    """A 1x1 and a 3x3 convolution of the same image, their channels behind each other."""
+    """A 1x1 and a 3x3 convolution of the same image, concatenated by channels."""
 
     def __init__(self, wide: int, out: int) -> None:
         super().__init__()
@@ -108,12 +108,12 @@ class Branches(nn.Module):
 
 
 def linear(wide: int, out: int) -> nn.Module:
-    """A linear layer with ReLU, and one back."""
+    """Return a linear layer with ReLU, and a second one to the input width."""
     return nn.Sequential(nn.Linear(wide, out), nn.ReLU(), nn.Linear(out, wide))
 
 
 def after_relu(layer: nn.Module) -> nn.Module:
-    """A layer whose input was just written, as it is within a model."""
+    """Return a layer behind a ReLU, so that its input was just written."""
     return nn.Sequential(nn.ReLU(), layer)
 
 
@@ -133,7 +133,7 @@ _DESIGNS: Mapping[str, Callable[..., nn.Module]] = {
     "linear": linear,
     "residual": Residual,
     "branches": Branches,
-    # As mobile networks have it: the activation ends at 6.
+    # ReLU6, as in mobile networks.
     "limited": lambda wide, out: nn.Sequential(
         nn.Conv2d(wide, out, 1, bias=False), nn.BatchNorm2d(out), nn.ReLU6()
     ),
@@ -155,9 +155,9 @@ _DESIGNS: Mapping[str, Callable[..., nn.Module]] = {
 
 
 def design(kind: str, *sizes: int) -> nn.Module:
-    """The design of that kind and of these sizes, with random weights; ModelError if none is."""
+    """Return a design with random weights; ModelError if the kind or sizes are invalid."""
     if kind not in _DESIGNS:
-        raise ModelError(f"unknown design '{kind}': choose one of {', '.join(_DESIGNS)}")
+        raise ModelError(f"unknown design '{kind}'; expected one of {', '.join(_DESIGNS)}")
     try:
         return _DESIGNS[kind](*sizes).eval()
     except (TypeError, ValueError, AssertionError) as error:

@@ -40,18 +40,18 @@ from roofline.workload.models.libraries.transformers_models import (
 
 
 def _timm_model(timm: ModuleType, model: str, asked: str) -> Source:
-    """Return the model that timm calls `model`; the tag of its weights says at which size it is."""
+    """Return timm's `model`; the tag of its weights determines the input size."""
     if not timm.is_model(model):
         near = did_you_mean(model.partition(".")[0], timm.list_models(), prefix="timm:")
-        raise ModelError(f"unknown model '{asked}'{near} (not a name of timm's models)")
+        raise ModelError(f"unknown timm model '{asked}'{near}")
     create = functools.partial(timm.create_model, model, pretrained=False)
-    # That a model had another name before is not worth a line.
+    # Warnings about renamed models are not shown.
     source = build(asked, create, lambda: warnings.catch_warnings(action="ignore"))
     return replace(source, default_inputs=_timm_inputs(source.module))
 
 
 def _timm_inputs(module: torch.nn.Module) -> tuple[InputRequest, ...]:
-    """Return one image of the size that the model's configuration names, if it names one."""
+    """Return one image of the size in the model's configuration, if there is one."""
     settings = getattr(module, "pretrained_cfg", None)
     size = settings.get("input_size") if isinstance(settings, dict) else None
     if not isinstance(size, (tuple, list)) or not all(isinstance(each, int) for each in size):
@@ -60,26 +60,24 @@ def _timm_inputs(module: torch.nn.Module) -> tuple[InputRequest, ...]:
 
 
 _CLIP_FRAMES = 16
-"""Frames of a clip, for which torchvision states the operations of its video models."""
+"""Frames of a clip for which torchvision publishes the FLOP of its video models."""
 
 
 def _torchvision_model(torchvision: ModuleType, model: str, asked: str) -> Source:
     """Return torchvision's model of that name, without weights.
 
-    It is run on the smallest input that its published weights are evaluated at, 224x224 if none
-    are. Detection and optical flow have none: their input is not one batch of images.
+    Its default input is the smallest that published weights are evaluated at, 224x224 without such
+    weights. Detection and optical flow have none: they take more than one batch of images.
     """
     known = torchvision.models.list_models()
     if model not in known:
-        raise ModelError(
-            f"unknown model '{asked}'{did_you_mean(model, known)} (not a name of torchvision's models)"
-        )
+        raise ModelError(f"unknown torchvision model '{asked}'{did_you_mean(model, known)}")
     builder = torchvision.models.get_model_builder(model)
     options: dict[str, Any] = {"weights": None}
     if "weights_backbone" in inspect.signature(builder).parameters:
         options["weights_backbone"] = None
     if builder.__name__ in ("googlenet", "inception_v3"):
-        # They and their quantized forms spend seconds on initial weights, unless told not to.
+        # Initial weights of these and their quantized forms take seconds.
         options["init_weights"] = False
     source = build(asked, functools.partial(builder, **options))
     published = list(torchvision.models.get_model_weights(model))
@@ -98,11 +96,10 @@ def _torchvision_model(torchvision: ModuleType, model: str, asked: str) -> Sourc
 
 
 class Function(torch.nn.Module):
-    """A function as a model, with the modules that it uses as its parts.
+    """A function as a model, with the modules that it uses as submodules.
 
-    Those are the module that a method belongs to, and the modules among a function's variables (of
-    enclosing functions and global ones) and the arguments that `functools.partial` adds, also in
-    lists and dictionaries.
+    These are the module of a method, and modules among closure and global variables, defaults, and
+    arguments of `functools.partial`, also in lists and dictionaries.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -113,18 +110,18 @@ class Function(torch.nn.Module):
         self.function = function
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the function."""
+        """Call the function."""
         return self.function(*args, **kwargs)
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """What a function is called, ``"encode"``; of what has no name its class's."""
+    """Return the name of a function, or of its class if it has none."""
     name = getattr(function, "__name__", "")
     return name if name and name != "<lambda>" else type(function).__name__
 
 
 def _modules_of(function: Any) -> Iterator[tuple[str, torch.nn.Module]]:
-    """The modules that a function can call, and what it calls them."""
+    """Yield the modules that a function can call, with their names."""
     if isinstance(function, functools.partial):
         yield from _modules_of(function.func)
         yield from _modules_in({"argument": function.args, **function.keywords})
@@ -138,7 +135,7 @@ def _modules_of(function: Any) -> Iterator[tuple[str, torch.nn.Module]]:
         known, code = function.__globals__, function.__code__
         yield from _modules_in({name: known[name] for name in code.co_names if name in known})
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-            # A variable may be assigned only after the function that refers to it is made.
+            # A closure variable may be assigned later.
             with contextlib.suppress(ValueError):
                 yield from _modules_in({name: cell.cell_contents})
         yield from _modules_in(function.__kwdefaults__ or {})
@@ -164,12 +161,12 @@ _LIBRARY_OF: dict[str, Library] = {prefix: library for library, prefix in PREFIX
 
 
 def load_model(name: str, *, seq: int | None = None, config: str | None = None) -> Source:
-    """Return the model called `name`, without weights (docs/reference/models.md says which forms).
+    """Return the model called `name`, without weights; docs/reference/models.md lists the forms.
 
     Args:
-        name: of a library's model, a factory in a package or file, a model's file, or a design.
-        seq: how many tokens a model that takes tokens is given; None: 128.
-        config: sizes of a transformers model (`parse_settings` says in which forms); None: its own.
+        name: a library model, a factory in a package or file, a model file, or a design.
+        seq: sequence length of a model that takes tokens [default: 128].
+        config: sizes of a transformers model, see `parse_settings` [default: its own].
     """
     settings = parse_settings(config) if config is not None else None
     library, colon, model = name.partition(":")
@@ -179,31 +176,32 @@ def load_model(name: str, *, seq: int | None = None, config: str | None = None) 
         is_other = is_expression(name) or name.endswith(".py") or is_model_file(name)
         if is_other or (prefixed if colon else first) != "transformers":
             raise InputError(
-                f"{argument('config', config)} has no effect on {name}: only models that"
-                " transformers builds by type or class have a configuration; write hf:llama, say"
+                f"{argument('config', config)} has no effect on {name}: only transformers types and"
+                " classes have a configuration, such as hf:llama"
             )
     if isinstance(name, StoredModel) or is_model_file(name):
-        # Their readers are many, and most models are none.
+        # Imported only here: most models are not files.
         from roofline.workload.models.files.reading import stored_source
 
         if seq is not None and is_model_file(name):
             raise InputError(
-                f"{argument('seq', seq)}: {name} is run on the inputs it was exported with; give"
-                f" others with {argument('inputs')}"
+                f"{argument('seq', seq)} has no effect on {name}, which runs on its exported"
+                f" inputs; use {argument('inputs')}"
             )
         stored = name if isinstance(name, StoredModel) else StoredModel(name)
         return stored_source(stored, lambda maker: load_model(maker, seq=seq, config=config))
     if is_expression(name):
         if seq is not None:
             raise InputError(
-                f"{argument('seq', seq)}: write {seq} into the shape of the design, behind its @"
+                f"{argument('seq', seq)} has no effect on a design: write {seq} into the shape"
+                " after its @"
             )
         return design_source(name, _finder())
     if prefixed:
         return _from_library(prefixed, model, name, seq, settings)
     before, colon, after = name.rpartition(":")
     if not colon and name.endswith(".py"):
-        raise ModelError(f"model '{name}': name what to build in it, as in {name}:Model")
+        raise ModelError(f"model '{name}': no class or function named; write {name}:Model")
     if not colon:
         return _from_first_library(name, seq, settings)
     home, around = import_home(name, before)
@@ -213,39 +211,38 @@ def load_model(name: str, *, seq: int | None = None, config: str | None = None) 
     takes = signature_of(factory).parameters.values()
     if needed := [each.name for each in takes if is_needed(each)]:
         raise ModelError(
-            f"model '{name}': '{after}' takes {', '.join(needed)}, but is called without"
-            " arguments: name a function that returns the model (a function that is the model goes"
-            " to roofline.analyze in Python)"
+            f"model '{name}': '{after}' requires the arguments {', '.join(needed)}; name a function"
+            " without arguments that returns the model (or pass the function itself to"
+            " roofline.analyze in Python)"
         )
     return _with_inputs(build(name, factory, around), seq)
 
 
 def wrap_model(model: torch.nn.Module | Callable[..., Any], *, seq: int | None = None) -> Source:
-    """Return a module or function that the user already has, as a model."""
+    """Return the user's module or function as a model."""
     if isinstance(model, torch.nn.Module):
         return _with_inputs(Source(name=type(model).__name__, module=model), seq)
     if isinstance(model, type) and issubclass(model, torch.nn.Module):
         raise ModelError(
             f"expected a torch.nn.Module, got the class {model.__name__};"
-            f" make one: {model.__name__}(…)"
+            f" create an instance: {model.__name__}(…)"
         )
     if isinstance(model, type) or not callable(model):
         raise ModelError(
-            "expected a torch.nn.Module, a function or the name of a model,"
-            f" got {type(model).__name__}"
+            f"expected a torch.nn.Module, a function or a model name, got {type(model).__name__}"
         )
     return _with_inputs(Source(name=function_name(model), module=Function(model)), seq)
 
 
 def _with_inputs(source: Source, seq: int | None) -> Source:
-    """The user's own model, with its default inputs where a known library made it."""
+    """Return the user's model, with default inputs if it is of a known library."""
     name, module = source.name, source.module
     if is_transformers_model(module):
         inputs, input_notes = transformers_inputs(module, name=name, seq=seq)
         return replace(source, default_inputs=inputs, input_notes=input_notes)
     if seq is not None:
         raise InputError(
-            f"{argument('seq', seq)}: {name} is not known to take tokens; say what it takes with"
+            f"{argument('seq', seq)}: token inputs of {name} are not known; use"
             f" {argument('inputs')}"
         )
     is_timms = type(module).__module__.partition(".")[0] == "timm"
@@ -258,9 +255,9 @@ def _with_inputs(source: Source, seq: int | None) -> Source:
 def _from_library(
     library: Library, model: str, asked: str, seq: int | None, settings: Settings | None
 ) -> Source:
-    """The model that `library` calls `model`; `asked` is what the user wrote."""
+    """Return `model` of a library; `asked` is the name as the user wrote it."""
     if library == "transformers" and (names.is_hub_name(model) or names.is_abstract(model)):
-        # Said at once, and not after the seconds that its import takes.
+        # Before the import of transformers, which takes seconds.
         raise unknown_name_error(model, asked)
     module, reason = library_or_reason(library)
     if module is None:
@@ -269,16 +266,16 @@ def _from_library(
         return transformers_model(module, model, asked, seq=seq, settings=settings)
     source = (_torchvision_model if library == "torchvision" else _timm_model)(module, model, asked)
     if seq is not None:
-        raise InputError(f"{argument('seq', seq)}: {asked} takes no tokens but images")
+        raise InputError(f"{argument('seq', seq)} has no effect on {asked}: its inputs are images")
     return source
 
 
 def _from_first_library(name: str, seq: int | None, settings: Settings | None) -> Source:
-    """The model of a bare name, from the first library that has it and can be imported."""
+    """Return the model of a bare name from the first importable library that has it."""
     missing: list[str] = []
     for position, library in enumerate(LIBRARIES):
         is_its = names.has_model(library, name)
-        # Names that cannot be read, because it is not there or not whole, might have been its.
+        # Without readable names, a missing or broken torchvision might have the model.
         if not is_its and (library != "torchvision" or names.names_of(library)):
             continue
         module, reason = library_or_reason(library)
@@ -289,7 +286,7 @@ def _from_first_library(name: str, seq: int | None, settings: Settings | None) -
             continue
         source = _from_library(library, name, name, seq, settings)
         notes = [
-            f"{each}, so {name} is {library}'s (write {PREFIX[library]}:{name} to say so)"
+            f"{each}; {name} is taken from {library} (select it with {PREFIX[library]}:{name})"
             for each in missing
         ]
         others: list[Library] = [
@@ -303,9 +300,7 @@ def _from_first_library(name: str, seq: int | None, settings: Settings | None) -
             )
         return replace(source, notes=(*notes, *source.notes))
     if missing:
-        raise ModelError(
-            f"model '{name}': {'; '.join(missing)}; models of your own work: {OWN_FORMS}"
-        )
+        raise ModelError(f"model '{name}': {'; '.join(missing)}; your own models: {OWN_FORMS}")
     raise _unknown(name)
 
 
@@ -314,20 +309,20 @@ def _unknown(name: str) -> ModelError:
         return abstract_class_error(name)
     if layer_class(name):
         return ModelError(
-            f"'{name}' is a layer of torch.nn: write what it takes and a shape, as in"
+            f"'{name}' is a layer of torch.nn; write its arguments and a shape, as in"
             " conv2d(64,64,3)@56x56 or relu()@1x64x56x56"
         )
     without = [each for each in LIBRARIES[1:] if not names.names_of(each)]
-    more = f"; {' and '.join(without)} would know more: {install_command()}" if without else ""
+    more = f"; for models of {' and '.join(without)}: {install_command()}" if without else ""
     kind = names.nearest_type(name) if names.is_hub_name(name) else None
     if kind:
         return ModelError(
             f"unknown model '{name}'; did you mean 'hf:{kind}'?"
-            " (nothing is downloaded, so names on the hub are not taken)"
+            " (hub names are not supported: nothing is downloaded)"
         )
     return ModelError(
         f"unknown model '{name}'{did_you_mean(name, names.all_names())}"
-        f" (names of torchvision, timm and transformers, {OWN_FORMS}{more})"
+        f" (models of torchvision, timm and transformers, or {OWN_FORMS}{more})"
     )
 
 
@@ -335,7 +330,7 @@ def _unknown(name: str) -> ModelError:
 
 
 def _finder() -> Find:
-    """What finds the models in a design that are not torch's; each file is read once for it."""
+    """Return a lookup for models in a design that are not torch layers; files are read once."""
     homes: dict[str, tuple[ModuleType, Callable[[], AbstractContextManager[None]]]] = {}
 
     def find(home: str, name: str) -> Factory | None:

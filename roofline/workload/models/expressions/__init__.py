@@ -1,1 +1,1 @@
-"""Designs written as text: what reads them imports no torch, `building` makes modules of them."""
+"""Designs written as text: `reading` parses them without torch, `building` creates modules."""

@@ -1,4 +1,4 @@
-"""Modules of designs: each layer of torch, and what the user's own files and packages make."""
+"""Modules of designs: layers of torch, and models of the user's files and packages."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ from roofline.workload.torch_dtypes import input_dtype
 MAX_LAYERS = 1000
 
 _WINDOWS = {"kernel_size": 1, "stride": 1, "padding": 0, "dilation": 1}
-"""The sizes of a convolution's window, and the least that each can be."""
+"""Window arguments of a convolution, with their minimum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factory:
-    """What makes a model that is no layer of torch's.
+    """Factory of a model that is not a torch layer.
 
-    ``make`` is called within a context that ``around`` makes; where ``signature`` is None it takes
-    no arguments. ``notes`` say what was decided for it.
+    ``make`` is called inside the context ``around()``; it takes no arguments if ``signature`` is
+    None. ``notes`` explain choices.
     """
 
     make: Callable[..., Any]
@@ -63,14 +63,14 @@ class Factory:
 
 
 Find = Callable[[str, str], Factory | None]
-"""What finds the factory of that home (a file, a package, a library, ``""``) and that name."""
+"""Lookup of a factory by home (a file, a package, a library, ``""``) and name."""
 
 
 class Chain(nn.Sequential):
-    """Layers one after another; the first takes all inputs, and each other what is before it."""
+    """Layers in sequence; the first takes all inputs."""
 
     def forward(self, *inputs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Return what the last one gives."""
+        """Return the output of the last layer."""
         first, *others = self
         value = first(*inputs)
         for each in others:
@@ -79,7 +79,7 @@ class Chain(nn.Sequential):
 
 
 class Residual(Chain):
-    """Layers one after another, and the sum of what they give and their first input."""
+    """Layers in sequence, with the first input added to their output."""
 
     def forward(self, *inputs: Any) -> Any:
         """Return the sum."""
@@ -87,7 +87,7 @@ class Residual(Chain):
 
 
 def design_source(text: str, find: Find) -> Source:
-    """Return the model that is written as `text`, without weights, and the inputs it says."""
+    """Return the model written as `text`, without weights, and its inputs."""
     design = parse_design(text)
     if design.variables:
         raise design.unbound_error(design.variables[0])
@@ -100,15 +100,15 @@ def design_source(text: str, find: Find) -> Source:
 
 
 class _Builder:
-    """Makes the module of one design, as often as it is asked to."""
+    """Creates the module of one design, any number of times."""
 
     def __init__(self, design: Design, find: Find) -> None:
         self._design = design
         if (count := sum(map(_layer_count, design.parts))) > MAX_LAYERS:
             repeats = (each for each in design.parts if isinstance(each, Repeat))
             raise design.error(
-                f"{count:,} layers are too many for a design: at most {MAX_LAYERS:,};"
-                " a larger model is one of your own: file.py:Model",
+                f"too many layers in a design: {count:,}, at most {MAX_LAYERS:,}; write larger"
+                " models in Python: file.py:Model",
                 next(repeats, design.parts[0]),
             )
         self._factories = {
@@ -130,18 +130,18 @@ class _Builder:
         if factory is None:
             hint = did_you_mean(layer.name.lower(), [*layer_names(), "residual"])
             raise self._design.error(
-                f"no layer is called '{layer.name}'{hint} (layers of torch.nn in small letters,"
-                " residual(…), names of models, file.py:Model or package.module:factory)",
+                f"unknown layer '{layer.name}'{hint} (expected a torch.nn layer in lower case,"
+                " residual(…), a model name, file.py:Model or package.module:factory)",
                 layer,
             )
         if factory.signature is None and layer.arguments:
             raise self._design.error(
-                f"{layer.full_name} takes no arguments here", layer.arguments[0]
+                f"{layer.full_name} takes no arguments in a design", layer.arguments[0]
             )
         return factory
 
     def source(self, name: str) -> Source:
-        """The module, without weights where it can be, and what makes it with them."""
+        """Return the module, without weights if possible."""
         try:
             return build(name, self._made, self._around)
         except ModelError as error:
@@ -160,7 +160,7 @@ class _Builder:
         pieces = self.pieces = tuple(self._pieces(self._design.parts))
         only = self._design.parts[0]
         if len(pieces) == 1 and isinstance(only, Layer) and only in self._factories:
-            # As file.py:Block is without a shape: its modules have the same paths.
+            # Same module paths as for file.py:Block without a shape.
             return pieces[0].module
         return _chained(Chain, pieces)
 
@@ -194,9 +194,9 @@ class _Builder:
         try:
             return kind.make(bound)
         except Exception as error:
-            # What torch says against arguments, without what it says of its own code.
-            is_said = isinstance(error, (ValueError, RuntimeError, AssertionError)) and str(error)
-            why = " ".join(str(error).split()) if is_said else describe_error(error)
+            # torch's messages about arguments, without the type of the exception.
+            is_plain = isinstance(error, (ValueError, RuntimeError, AssertionError)) and str(error)
+            why = " ".join(str(error).split()) if is_plain else describe_error(error)
             raise self._design.error(f"{layer}: {why}", layer) from error
 
     def _own_layer(self, layer: Layer, factory: Factory) -> nn.Module:
@@ -207,8 +207,7 @@ class _Builder:
         if not isinstance(made, nn.Module):
             kind = type(made).__name__
             raise self._design.error(
-                f"{layer.full_name} gives {'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind},"
-                " not a torch.nn.Module",
+                f"{layer.full_name}: expected a torch.nn.Module, got {kind}",
                 layer,
             )
         self._failing = None
@@ -216,22 +215,22 @@ class _Builder:
 
 
 def _size_problem(kind: type[nn.Module], name: str, value: object) -> str:
-    """What is wrong with an argument that torch takes minutes for, or fails at when it runs."""
+    """Return the error of an argument for which torch needs minutes, or fails only when it runs."""
     if name.endswith("_layers") and isinstance(value, int) and value > MAX_LAYERS:
-        return f"of {value:,} is too much: at most {MAX_LAYERS:,}"
+        return f"must be at most {MAX_LAYERS:,}, got {value:,}"
     rank = convolution_rank(kind)
     if not rank or name not in _WINDOWS:
         return ""
     if isinstance(value, tuple) and len(value) != rank:
-        return f"takes {f'{rank} numbers or ' * (rank > 1)}one, not {len(value)}"
+        return f"expects {f'{rank} numbers or ' * (rank > 1)}one, got {len(value)}"
     least = _WINDOWS[name]
     numbers: tuple[object, ...] = value if isinstance(value, tuple) else (value,)
     is_less = any(isinstance(each, int) and each < least for each in numbers)
-    return f"takes numbers from {least}" if is_less else ""
+    return f"must be at least {least}" if is_less else ""
 
 
 def _chained(kind: type[Chain], pieces: Sequence[Piece]) -> Chain:
-    """The pieces in a module, called by their kind: ``conv2d``, ``relu``, ``conv2d_2`` …"""
+    """Return the pieces in a module, named by their kind: ``conv2d``, ``relu``, ``conv2d_2`` …"""
     chain = kind()
     seen = Counter[str]()
     for piece in pieces:
@@ -249,7 +248,7 @@ def _chained(kind: type[Chain], pieces: Sequence[Piece]) -> Chain:
 
 
 def _layer_count(part: Part) -> int:
-    """How many layers it is once all are repeated."""
+    """Return the number of layers, repetitions included."""
     match part:
         case Group():
             return sum(map(_layer_count, part.parts))
@@ -260,7 +259,7 @@ def _layer_count(part: Part) -> int:
 
 
 def _integer(value: Value) -> int:
-    """A size or a count of a design without variables."""
+    """Return a size or count of a design without variables."""
     assert isinstance(value, int)
     return value
 
@@ -269,7 +268,7 @@ def _integer(value: Value) -> int:
 
 
 def _inputs(design: Design, pieces: Sequence[Piece]) -> tuple[InputRequest, ...]:
-    """Return what is written after ``@``; spatial sizes get the channels of the first layer."""
+    """Return the inputs written after ``@``; spatial sizes get the channels of the first layer."""
     first = next(leaves(pieces))
     if design.shapes and first.is_torch_layer:
         _check_number(first, design)
@@ -295,14 +294,14 @@ def _check_number(first: Piece, design: Design) -> None:
     count = len(design.shapes)
     if count < len(needed):
         raise design.error(
-            f"{first.part} takes {len(needed)} inputs ({', '.join(needed)}), but {count} is"
-            " written: write all of them, as in @1x8x64,1x8x64",
+            f"{first.part} expects {len(needed)} inputs ({', '.join(needed)}), got {count}; write"
+            " all shapes, as in @1x8x64,1x8x64",
             design.shapes[0],
         )
     if count > len(takes):
         raise design.error(
-            f"{first.part} takes {'one input' if len(takes) == 1 else f'{len(takes)} inputs'},"
-            f" but {count} are written",
+            f"{first.part} expects {'one input' if len(takes) == 1 else f'{len(takes)} inputs'},"
+            f" got {count}",
             design.shapes[len(takes)],
         )
 
@@ -310,7 +309,7 @@ def _check_number(first: Piece, design: Design) -> None:
 def _with_channels(
     sizes: tuple[int, ...], shape: Shape, pieces: Sequence[Piece], design: Design
 ) -> tuple[int, ...]:
-    """The shape, with a batch of 1 and the channels where only spatial sizes are written."""
+    """Return the shape; spatial sizes alone get a batch of 1 and the channels."""
     for piece in leaves(pieces):
         if not piece.is_torch_layer:
             break
@@ -320,15 +319,15 @@ def _with_channels(
         if rank is None and (
             home.endswith((".activation", ".dropout")) or isinstance(module, nn.Identity)
         ):
-            # It keeps shapes as they are.
+            # Layers that keep the shape.
             continue
         if rank is None or rank != len(sizes):
             break
         channels = getattr(module, "in_channels", getattr(module, "num_features", None))
         if channels is None:
             raise design.error(
-                f"{piece.part} does not say how many channels there are: write all sizes,"
-                f" such as @{format_shape((1, 64, *sizes))}",
+                f"{piece.part} has no number of channels: write all sizes, such as"
+                f" @{format_shape((1, 64, *sizes))}",
                 shape,
             )
         return (1, channels, *sizes)

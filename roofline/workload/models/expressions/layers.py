@@ -1,5 +1,4 @@
-"""The layers of torch that a design can have, found from `torch.nn` by class: what they take, and
-whether each takes what the one before it gives."""
+"""Layers of `torch.nn` in designs: their arguments, and the check of shapes between them."""
 
 from __future__ import annotations
 
@@ -32,14 +31,14 @@ from roofline.workload.torch_dtypes import input_dtype
 
 
 def bind_arguments(layer: Layer, signature: Signature, design: Design) -> BoundArguments:
-    """Return the arguments of a layer by their names; PlacedError where they do not fit."""
+    """Return the arguments of a layer by name; PlacedError if they do not fit."""
     given, takes = layer.arguments or (), signature.parameters
     takes_any = any(each.kind is Parameter.VAR_KEYWORD for each in takes.values())
     for each in given:
         if each.name and each.name not in takes and not takes_any:
             raise design.error(
-                f"{layer.full_name} takes no argument '{each.name}'"
-                f"{did_you_mean(each.name, takes)} (it takes {', '.join(takes) or 'none'})",
+                f"{layer.full_name} has no argument '{each.name}'"
+                f"{did_you_mean(each.name, takes)} (arguments: {', '.join(takes) or 'none'})",
                 each,
             )
     args = tuple(each.value for each in given if not each.name)
@@ -53,12 +52,12 @@ def bind_arguments(layer: Layer, signature: Signature, design: Design) -> BoundA
             needed, optional = optional[:2], optional[2:]
         form = ", ".join([*needed, *(["…"] if optional else [])])
         raise design.error(
-            f"{layer.full_name}: {error}; it is written {layer.full_name}({form})", layer
+            f"{layer.full_name}: {error}; write {layer.full_name}({form})", layer
         ) from None
 
 
 def signature_of(factory: Callable[..., Any]) -> Signature:
-    """What a factory takes; anything, where Python does not know."""
+    """Return the signature of a factory; any arguments, if Python knows none."""
     try:
         return inspect.signature(factory)
     except (TypeError, ValueError):
@@ -66,20 +65,20 @@ def signature_of(factory: Callable[..., Any]) -> Signature:
 
 
 def is_needed(parameter: Parameter) -> bool:
-    """Return whether a function cannot be called without an argument."""
+    """Return whether an argument is required."""
     many = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
     return parameter.default is Parameter.empty and parameter.kind not in many
 
 
 class _FirstOutput:
-    """Gives a recurrent layer's output, without its last state."""
+    """Returns a recurrent layer's output without its last state."""
 
     def forward(self, *inputs: Any) -> Any:
         return super().forward(*inputs)[0]  # type: ignore[misc]
 
 
 class _SelfAttention:
-    """Attends to its only input, or to a second and third; gives no weights."""
+    """Self-attention on one input, else attention on key and value; returns no weights."""
 
     def forward(
         self,
@@ -99,35 +98,35 @@ _FORWARD: Mapping[type[nn.Module], type] = {
     nn.LSTMCell: _FirstOutput,
     nn.MultiheadAttention: _SelfAttention,
 }
-"""Layers that give more than one tensor, or take one thrice; their parameters are torch's own."""
+"""Mixins for layers with several results, or with one input as query, key and value."""
 
 _ALIASES = {"attention": "multiheadattention"}
 
 _DEFAULTS: Mapping[str, tuple[Any, Any]] = {
-    # Shapes begin with the batch in all other layers, and --batch replaces the first size.
+    # In all other layers the batch comes first, and --batch replaces dimension 0.
     "batch_first": (False, True),
-    # Of softmax, which warns where it is not said.
+    # Softmax warns without it.
     "dim": (None, -1),
 }
-"""Arguments that are taken to be other than what torch takes them to be: its default, and ours."""
+"""Arguments with another default in designs: torch's default, and ours."""
 
 _EXCLUDED_ARGUMENTS = ("device", "dtype")
-"""What `--device` and `--dtype` say."""
+"""Set by `--device` and `--dtype`."""
 
 
 class LayerClass:
-    """A layer that a design can have: ``name`` is how it is written, without underscores."""
+    """A layer for designs; ``name`` is written without underscores."""
 
     def __init__(self, name: str, kind: type[nn.Module]) -> None:
         self.name = name
         self.kind = kind
         self.signature = _signature(kind)
         mixin = _FORWARD.get(kind)
-        # A subclass of the same name, so that tables call it what torch calls it.
+        # A subclass of the same name, so that tables show torch's name.
         self._made: type[nn.Module] = type(kind.__name__, (mixin, kind), {}) if mixin else kind
 
     def make(self, bound: BoundArguments) -> nn.Module:
-        """Return the layer with these arguments; raises whatever torch says against them."""
+        """Return the layer with these arguments; exceptions of torch pass through."""
         takes = self.signature.parameters
         added = {
             name: ours
@@ -138,13 +137,13 @@ class LayerClass:
 
 
 def layer_class(name: str) -> LayerClass | None:
-    """The layer that is written so, with or without underscores; None if torch has none."""
+    """Return the layer of that name, with or without underscores, or None."""
     plain = normalize_layer_name(name)
     return _layers().get(_ALIASES.get(plain, plain))
 
 
 def layer_names() -> tuple[str, ...]:
-    """The names of all layers as they are written: ``conv2d``, ``attention`` …"""
+    """Return the names of all layers in designs: ``conv2d``, ``attention`` …"""
     return tuple(sorted([*_layers(), *_ALIASES]))
 
 
@@ -155,7 +154,7 @@ def _layers() -> Mapping[str, LayerClass]:
         kind = getattr(nn, name)
         if not isinstance(kind, type) or not issubclass(kind, nn.Module) or name in CONTAINERS:
             continue
-        # The forward of a container has no argument of its own.
+        # The forward of a container has only *args.
         if any(each.kind is not each.VAR_POSITIONAL for each in _parameters(kind.forward)):
             found[normalize_layer_name(name)] = LayerClass(normalize_layer_name(name), kind)
     return found
@@ -168,7 +167,7 @@ def _parameters(function: Callable[..., Any]) -> list[Parameter]:
 def _signature(kind: type[nn.Module]) -> Signature:
     parameters = _parameters(kind.__init__)
     if issubclass(kind, nn.RNNBase):
-        # torch declares *args; the mode is the class's own.
+        # torch declares *args; the class sets the mode.
         parameters = [each for each in _parameters(nn.RNNBase.__init__) if each.name != "mode"]
         if kind is nn.RNN:
             kind_of_one = Parameter.POSITIONAL_OR_KEYWORD
@@ -178,22 +177,22 @@ def _signature(kind: type[nn.Module]) -> Signature:
     return Signature([each for each in parameters if each.name not in _EXCLUDED_ARGUMENTS])
 
 
-# -- what they take --------------------------------------------------------------------------------
+# -- expected inputs -------------------------------------------------------------------------------
 
 
 def spatial_rank(layer: nn.Module) -> int | None:
-    """How many spatial dimensions a layer of torch has, as its name says; None for any."""
+    """Return the number of spatial dimensions in a layer's name; None for any."""
     name = type(layer).__name__
     return int(name[-2]) if name.endswith(("1d", "2d", "3d")) and "Dropout" not in name else None
 
 
 def convolution_rank(kind: type[nn.Module]) -> int:
-    """How many spatial dimensions a class of convolutions has; 0 for other layers."""
+    """Return the number of spatial dimensions of a convolution; 0 for other layers."""
     return int(kind.__name__[-2]) if issubclass(kind, _ConvNd) else 0
 
 
 def takes_indices(layer: nn.Module) -> bool:
-    """Whether a layer of torch looks rows up."""
+    """Return whether a layer takes indices."""
     return isinstance(layer, (nn.Embedding, nn.EmbeddingBag))
 
 
@@ -209,12 +208,12 @@ _INPUT_SIZES: Mapping[tuple[type[nn.Module], ...], str] = {
 _OF_CHANNELS = ("in_channels", "num_features", "num_channels")
 
 
-# -- does each take what it gets -------------------------------------------------------------------
+# -- shapes between layers -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A part of a design and the module that was made of it; ``inner`` are those of a group."""
+    """A part of a design with its module; ``inner`` are the parts of a group."""
 
     part: Layer | Group
     module: nn.Module
@@ -223,7 +222,7 @@ class Piece:
 
 
 def leaves(pieces: Sequence[Piece]) -> Iterator[Piece]:
-    """The layers among `pieces`, those of groups too, in the order in which they run."""
+    """Yield the layers in `pieces` and their groups, in execution order."""
     for piece in pieces:
         if piece.inner:
             yield from leaves(piece.inner)
@@ -232,14 +231,14 @@ def leaves(pieces: Sequence[Piece]) -> Iterator[Piece]:
 
 
 class _UnknownError(Exception):
-    """What a layer gives cannot be known without values."""
+    """The output shape of a layer depends on values."""
 
 
 def check_shapes(pieces: Sequence[Piece], inputs: Sequence[InputRequest], design: Design) -> None:
-    """Run the layers on the meta device; PlacedError where one does not take what it gets."""
+    """Run the layers on the meta device; PlacedError if one rejects its input."""
     found = list(leaves(pieces))
     if len(found) == 1 and not found[0].is_torch_layer:
-        # Nothing is before it, and the pass itself says which of its own modules fails.
+        # A single model: the pass itself reports which of its modules fails.
         return
     values = [
         torch.empty(each.shape, dtype=input_dtype(each, None), device="meta") for each in inputs
@@ -257,14 +256,14 @@ def check_shapes(pieces: Sequence[Piece], inputs: Sequence[InputRequest], design
 
 
 class _ShapeCheck:
-    """Runs pieces; knows whether there was a layer before."""
+    """Runs pieces and reports the first layer that rejects its input."""
 
     def __init__(self, design: Design) -> None:
         self._error = design.error
         self._is_first = True
 
     def chain(self, pieces: Sequence[Piece], values: Sequence[Any]) -> Any:
-        """What the last piece gives of `values`."""
+        """Return the output of the last piece."""
         for piece in pieces:
             values = [self._group(piece, values) if piece.inner else self._layer(piece, values)]
         return values[0]
@@ -274,16 +273,18 @@ class _ShapeCheck:
         before, after = _format_shapes(values[:1]), _format_shapes([given])
         if isinstance(piece.part, Group) and piece.part.is_residual and before != after:
             raise self._error(
-                f"residual: what it gives, {after}, cannot be added to its input, {before}",
+                f"residual: its output {after} does not match its input {before}",
                 piece.part,
             )
         return given
 
     def _layer(self, piece: Piece, values: Sequence[Any]) -> Any:
-        source = "the input" if self._is_first else "the layer before"
+        source = "the input" if self._is_first else "the previous layer"
         self._is_first = False
         if piece.is_torch_layer and (wrong := _input_problem(piece.module, values[0])):
-            raise self._error(f"{piece.part} takes {wrong[0]} from {source}{wrong[1]}", piece.part)
+            raise self._error(
+                f"{piece.part} expects {wrong[0]} from {source}{wrong[1]}", piece.part
+            )
         module = piece.module if piece.is_torch_layer else _copy(piece.module)
         try:
             given = _run_layer(module, values)
@@ -292,26 +293,24 @@ class _ShapeCheck:
             if not piece.is_torch_layer and (is_missing or "meta" in error_text(error).lower()):
                 raise _UnknownError from error
             raise self._error(
-                f"{piece.part} does not take {_format_shapes(values)} from {source}: {error_text(error)}",
+                f"{piece.part} rejects {_format_shapes(values)} from {source}: {error_text(error)}",
                 piece.part,
             ) from error
         if isinstance(given, torch.Tensor) and not given.numel():
-            raise self._error(
-                f"{piece.part} gives nothing of {_format_shapes(values)}: {_format_shapes([given])}",
-                piece.part,
-            )
+            shapes = f"{_format_shapes([given])} for input {_format_shapes(values)}"
+            raise self._error(f"{piece.part}: empty output {shapes}", piece.part)
         return given
 
 
 def _input_problem(module: nn.Module, value: Any) -> tuple[str, str] | None:
-    """What a layer of torch takes and does not get, and what to do; None where it fits."""
+    """Return the expected and the given input of a torch layer, and a fix; None if they fit."""
     if not isinstance(value, torch.Tensor):
-        return f"a tensor, but gets a {type(value).__name__}", ""
+        return f"a tensor, got {type(value).__name__}", ""
     has_weights = not takes_indices(module) and any(True for _ in module.parameters())
     if has_weights and not (value.is_floating_point() or value.is_complex()):
-        # Without memory torch computes these too.
+        # On the meta device torch accepts these too.
         kind = str(value.dtype).removeprefix("torch.")
-        return f"floating-point numbers, but gets {kind}", ""
+        return f"floating-point numbers, got {kind}", ""
     demand = next((each for kinds, each in _INPUT_SIZES.items() if isinstance(module, kinds)), None)
     if demand is None:
         return None
@@ -321,16 +320,16 @@ def _input_problem(module: nn.Module, value: Any) -> tuple[str, str] | None:
             len(shape) != (spatial_rank(module) or 0) + 1 or "Batch" in type(module).__name__
         )
         what, place = "channels", int(is_batched)
-    # What is no number torch itself refuses.
+    # torch itself rejects other types.
     if len(shape) <= max(place, 0) or not isinstance(size, int) or shape[place] == size:
         return None
     can_flatten = isinstance(module, nn.Linear) and value[:1].numel() == size
     fix = "; write flatten() before it" if can_flatten else ""
-    return f"{size} {what}, but gets {shape[place]}", f": {format_shape(tuple(shape))}{fix}"
+    return f"{size} {what}, got {shape[place]}", f": {format_shape(tuple(shape))}{fix}"
 
 
 def _run_layer(module: nn.Module, values: Sequence[Any]) -> Any:
-    """What a module gives; of a recurrent one a single step is run, since each takes as long."""
+    """Return the output of a module; recurrent layers run a single step, as time adds up."""
     value = values[0]
     if not isinstance(module, nn.RNNBase) or len(values) > 1 or value.dim() not in (2, 3):
         return module(*values)
@@ -342,7 +341,7 @@ def _run_layer(module: nn.Module, values: Sequence[Any]) -> Any:
 
 
 def _copy(module: nn.Module) -> nn.Module:
-    """A copy of a user's own module: what it keeps from its first call would be without values."""
+    """Return a copy of a user's module, so that it caches no meta tensors from this call."""
     if any(not each.is_meta for each in module.parameters()):
         raise _UnknownError
     try:

@@ -1,7 +1,7 @@
-"""Designs written as text are read: ``conv2d(64,64,3,groups=64)+conv2d(64,64,1)@56x56``.
+"""Parser of designs written as text: ``conv2d(64,64,3,groups=64)+conv2d(64,64,1)@56x56``.
 
-Variables get the values that are given, and arithmetic that is known then is done. Arguments are
-expressions of Python, which its `ast` reads; nothing is run, and torch is not imported.
+Variables are replaced by given values, and known arithmetic is computed. Arguments are Python
+expressions, parsed by `ast`; nothing is run, and torch is not imported.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ def is_expression(text: str) -> bool:
     path = before if colon and before.endswith(".py") and after.isidentifier() else text
     try:
         return not (path.endswith((".py", ".json")) and Path(path).is_file())
-    # No path is as long, or has a NUL in it.
+    # Not a valid path: too long, or with a NUL.
     except (OSError, ValueError):
         return True
 
 
 def variables_in(text: str) -> tuple[str, ...]:
-    """Return the variables of a design, each once, in their order; none of what is no design."""
+    """Return the variables of a design, each once, in order; none for other texts."""
     if not is_expression(text):
         return ()
     return tuple(dict.fromkeys(each.name for each in parse_design(text).variables))
 
 
 def bind_variables(text: str, values: Given) -> str:
-    """Return a design, in its shortest form, with values in the place of its variables."""
+    """Return a design in its shortest form, its variables replaced by values."""
     return str(parse_design(text, values)) if is_expression(text) else text
 
 
@@ -68,11 +68,11 @@ _MAX_LENGTH = 10_000
 
 
 def parse_design(text: str, values: Given | None = None) -> Design:
-    """Return the design that is written as `text`; PlacedError says where it is none, and why."""
+    """Return the design written as `text`; PlacedError with the place of a syntax error."""
     if len(text) > _MAX_LENGTH:
         raise InputError(
-            f"a design of {len(text):,} characters is too long: at most {_MAX_LENGTH:,};"
-            " write 20*(...) for what comes 20 times, or file.py:Model"
+            f"design too long: {len(text):,} characters, at most {_MAX_LENGTH:,};"
+            " write 20*(...) for repeated parts, or file.py:Model"
         )
     return _Reader(text, values or {}).design()
 
@@ -80,7 +80,7 @@ def parse_design(text: str, values: Given | None = None) -> Design:
 _MAX_DEPTH = 40
 _MAX_OPERATIONS = 200
 _MAX_NUMBER = 10**18
-"""Numbers end there."""
+"""Largest number in a design."""
 
 _TEXT = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 _BRACKET = re.compile(rf"{_TEXT}|[()\[\]{{}}'\"]")
@@ -114,7 +114,7 @@ _OPERATIONS: Mapping[str, Callable[[int | float, int | float], int | float]] = {
 
 
 class _Reader:
-    """A place in a text; methods take what they are named after, and move behind it."""
+    """A position in a text; methods parse what they are named after, and advance."""
 
     def __init__(self, text: str, values: Given) -> None:
         self._written = text
@@ -130,7 +130,7 @@ class _Reader:
         return PlacedError(message, self._written, self._at if at is None else at)
 
     def _brackets(self) -> dict[int, int]:
-        """Where the bracket stands that closes each one."""
+        """Return the position of the closing bracket for each opening one."""
         closing: dict[int, int] = {}
         opened: list[int] = []
         for found in _BRACKET.finditer(self._text):
@@ -138,22 +138,22 @@ class _Reader:
             if sign in _PAIRS:
                 opened.append(at)
                 if len(opened) > _MAX_DEPTH:
-                    raise self._error(f"more than {_MAX_DEPTH} brackets lie in each other", at)
+                    raise self._error(f"brackets nested deeper than {_MAX_DEPTH}", at)
             elif sign in _PAIRS.values():
                 if not opened:
-                    raise self._error(f"this '{sign}' closes no bracket", at)
+                    raise self._error(f"unmatched '{sign}'", at)
                 if sign != (expected := _PAIRS[self._text[opened[-1]]]):
-                    raise self._error(f"expected '{expected}' here, not '{sign}'", at)
+                    raise self._error(f"expected '{expected}' here, got '{sign}'", at)
                 closing[opened.pop()] = at
             elif len(sign) == 1:
-                raise self._error("this quotation mark is not closed", at)
+                raise self._error("unclosed quotation mark", at)
         if opened:
             missing = _PAIRS[self._text[opened[-1]]]
-            raise self._error(f"this bracket is not closed: a '{missing}' is missing", opened[-1])
+            raise self._error(f"unclosed bracket: '{missing}' is missing", opened[-1])
         return closing
 
     def _next(self) -> str:
-        """The letter that stands behind any spaces; ``""`` at the end."""
+        """Return the next character after spaces; ``""`` at the end."""
         space = _SPACE.match(self._text, self._at)
         self._at = space.end() if space else self._at
         return self._text[self._at : self._at + 1]
@@ -161,7 +161,7 @@ class _Reader:
     def _expected(self, what: str) -> PlacedError:
         found = f"'{self._next()}'" if self._next() else "the end"
         before, colon, after = what.partition(":")
-        return self._error(f"expected {before}, not {found}{colon}{after}")
+        return self._error(f"expected {before}, got {found}{colon}{after}")
 
     def _take(self, sign: str) -> bool:
         is_here = self._next() == sign
@@ -169,7 +169,7 @@ class _Reader:
         return is_here
 
     def _taken(self, form: re.Pattern[str]) -> str:
-        """What has that form here; ``""`` where nothing has."""
+        """Return the match of `form` here, or ``""``."""
         self._next()
         found = form.match(self._text, self._at)
         self._at = found.end() if found else self._at
@@ -188,11 +188,9 @@ class _Reader:
                     variables=tuple(self._variables),
                 )
             case "+" if shapes:
-                raise self._error(
-                    "the shape stands at the end, behind all layers: conv2d(…)+relu()@56x56"
-                )
+                raise self._error("the shape comes last, after all layers: conv2d(…)+relu()@56x56")
             case "@":
-                raise self._error("a design has one '@'; several inputs are written @1x8x64,1x8x64")
+                raise self._error("more than one '@'; write several inputs as @1x8x64,1x8x64")
             case _ if shapes:
                 raise self._expected("the end of the shape here: 1x64x56x56, 1x128:int64")
             case _:
@@ -212,7 +210,7 @@ class _Reader:
             return self._unit()
         count = self._whole(word, at, "a count")
         if not self._take("*"):
-            raise self._error("expected '*' here, between a count and what it repeats")
+            raise self._error("expected '*' here, after a count")
         return Repeat(count=count, part=self._unit(), at=at)
 
     def _unit(self) -> Layer | Group:
@@ -232,7 +230,7 @@ class _Reader:
             raise self._expected("a layer here: conv2d(64,64,3)")
         if not home and name[0].isdigit():
             raise self._error(
-                f"expected a layer here, not the number {name}: 3*relu() is three of them", began
+                f"expected a layer here, got the number {name}: 3*relu() repeats a layer", began
             )
         has_brackets = self._next() == "("
         if has_brackets and not home and name == "residual":
@@ -246,9 +244,7 @@ class _Reader:
         self._at += 1
         parts = self._several(self._part, "+")
         if self._next() == "@":
-            raise self._error(
-                "the shape stands at the end of the whole design, outside of brackets"
-            )
+            raise self._error("the shape comes at the end of the design, outside of brackets")
         if self._at != end:
             raise self._expected("'+' or ')' here")
         self._at = end + 1
@@ -275,28 +271,28 @@ class _Reader:
         if size := self._braced_or(_SIZE):
             return self._whole(size, at, "a size")
         if name := self._taken(_WORD).split("x")[0]:
-            raise self._error(f"a variable in a shape stands in braces: {{{name}}}", at)
+            raise self._error(f"a variable in a shape needs braces: {{{name}}}", at)
         raise self._expected("a size here: @1x64x56x56")
 
     def _braced_or(self, form: re.Pattern[str]) -> str:
-        """What stands in braces here, with these, or has that form."""
+        """Return an expression in braces, braces included, or a match of `form`."""
         if self._next() != "{":
             return self._taken(form)
         at, self._at = self._at, self._closing[self._at] + 1
         return self._text[at : self._at]
 
     def _whole(self, word: str, at: int, what: str) -> Value:
-        """A size or a count: a whole number from 1, once it is known."""
+        """Return a size or count: a whole number from 1, or an unknown expression."""
         found = self._value(self._tree(word, at), is_operand=True)
         if isinstance(found, (Variable, Operation)):
             return found
         number = int(found) if isinstance(found, float) and found.is_integer() else found
         if type(number) is not int or number < 1:
             before, after = word.strip("{ }"), format_value(found)
-            said = f"but {before} is {after}" if before != after else f"not {after}"
-            fix = "; write // to divide without rest" if isinstance(number, float) else ""
+            got = f"{before} is {after}" if before != after else f"got {after}"
+            fix = "; use // for integer division" if isinstance(number, float) else ""
             begin = at + word.startswith("{")
-            raise self._error(f"{what} must be a whole number from 1, {said}{fix}", begin)
+            raise self._error(f"{what} must be a whole number from 1, {got}{fix}", begin)
         return number
 
     def _arguments(self) -> tuple[Argument, ...]:
@@ -308,35 +304,33 @@ class _Reader:
         ]
         for each in call.keywords:
             if each.arg is None or each.arg in [argument.name for argument in given]:
-                raise self._error(f"'{each.arg or '**'}' is given twice", each.col_offset)
+                raise self._error(f"duplicate argument '{each.arg or '**'}'", each.col_offset)
             value = self._value(each.value)
             given.append(Argument(name=each.arg, value=value, at=each.col_offset))
         return tuple(given)
 
     def _tree(self, source: str, at: int) -> ast.expr:
-        """What Python reads in a part of the text; its columns are places in all of the text."""
+        """Return Python's syntax tree of a part, with columns as positions in the whole text."""
         try:
             with warnings.catch_warnings(action="ignore"):
                 tree = ast.parse(source, mode="eval").body
         except SyntaxError as error:
-            said = " ".join(error.msg.split())
+            why = " ".join(error.msg.split())
             place = min(at + max((error.offset or 1) - 1, 0), len(self._text))
-            raise self._error(
-                f"{said}; arguments are written 64, bias=false, (3,1)", place
-            ) from None
-        # Of numbers with too many digits, and of what is too deep for Python.
+            raise self._error(f"{why}; arguments look like 64, bias=false, (3,1)", place) from None
+        # For numbers with too many digits, and nesting too deep for Python.
         except (ValueError, MemoryError, RecursionError):
-            raise self._error("this is too much: write what it comes to", at) from None
+            raise self._error("expression too large: write its value", at) from None
         encoded = source.encode()
         for each in ast.walk(tree):
             if isinstance(each, (ast.expr, ast.keyword)):
                 each.col_offset = at + len(encoded[: each.col_offset].decode())
         return tree
 
-    # Arguments: values are made of what Python read, and variables among them are noted.
+    # Arguments: values from Python's syntax trees; variables in them are recorded.
 
     def _value(self, node: ast.expr, *, is_operand: bool = False) -> Value:
-        """An argument; an operand or what stands in braces is never one of torch's words."""
+        """Return an argument; operands and names in braces are never torch's words."""
         at = node.col_offset
         match node:
             case ast.Name(id=name) if name in WORDS and not is_operand:
@@ -349,7 +343,7 @@ class _Reader:
                 return value
             case ast.Constant(value=int() | float() as number):
                 if number >= _MAX_NUMBER if isinstance(number, int) else number == math.inf:
-                    raise self._error("this number is too large: numbers end at 10^18", at)
+                    raise self._error("number too large: at most 10^18", at)
                 return number
             case ast.Tuple(elts=items) | ast.List(elts=items):
                 return tuple(map(self._value, items))
@@ -367,15 +361,15 @@ class _Reader:
                 return self._computed(Operation(operator=sign, at=at, **operands))
             case _:
                 raise self._error(
-                    f"'{ast.unparse(node)[:60]}' cannot be an argument: only numbers, words, texts"
-                    " in quotes and tuples",
+                    f"invalid argument '{ast.unparse(node)[:60]}': expected a number, a word, a"
+                    " quoted text or a tuple",
                     at,
                 )
 
     def _operand(self, sign: str, node: ast.expr) -> Value:
         self._operations += 1
         if self._operations > _MAX_OPERATIONS:
-            raise self._error("too many operations: write what they come to", node.col_offset)
+            raise self._error("too many operations: write the result", node.col_offset)
         value = self._value(node, is_operand=True)
         if not is_number(value) and not isinstance(value, (Variable, Operation)):
             what = (
@@ -383,7 +377,7 @@ class _Reader:
                 if isinstance(node, ast.Name)
                 else ""
             )
-            raise self._error(f"'{sign}' takes numbers and variables{what}", node.col_offset)
+            raise self._error(f"'{sign}' needs numbers or variables{what}", node.col_offset)
         return value
 
     def _given(self, variable: Variable) -> Value:
@@ -391,13 +385,13 @@ class _Reader:
         if variable.name not in self._values:
             return variable
         given = self._values[variable.name]
-        # Numbers of numpy and pandas are put in as Python's.
+        # Numbers of numpy and pandas are converted to Python's.
         if not isinstance(given, (int, float, str)):
             given = getattr(given, "item", lambda: given)()
         is_finite = not isinstance(given, float) or math.isfinite(given)
         if type(given) not in (int, float, str, bool) or not is_finite:
             raise self._error(
-                f"'{variable.name}' cannot be {given!r}: it takes a number or a word", variable.at
+                f"'{variable.name}' must be a number or a word, got {given!r}", variable.at
             )
         return given if isinstance(given, str) else self._in_range(given, variable)
 
@@ -406,17 +400,17 @@ class _Reader:
         if not is_number(a) or not is_number(b):
             return operation
         if sign in ("/", "//", "%") and b == 0:
-            raise self._error(f"{operation} divides by 0", operation.at)
-        # 64/4 is 16 channels, and 16.0 would be none.
+            raise self._error(f"division by 0: {operation}", operation.at)
+        # 64/4 channels are 16, not 16.0.
         is_exact = isinstance(a, int) and isinstance(b, int) and sign == "/" and a % b == 0
         return self._in_range(_OPERATIONS["//" if is_exact else sign](a, b), operation)
 
     def _in_range(self, value: int | float, of: Variable | Operation) -> int | float:
         if not -_MAX_NUMBER <= value <= _MAX_NUMBER:
-            raise self._error(f"{of} is too large: numbers end at 10^18", of.at)
+            raise self._error(f"{of} is too large: at most 10^18", of.at)
         return value
 
 
 def is_number(value: Value) -> TypeGuard[int | float]:
-    """Whether a value can be computed with; true and false cannot."""
+    """Return whether a value is a number; booleans are not."""
     return type(value) in (int, float)

@@ -1,4 +1,4 @@
-"""The tree of a design written as text, and how it is written."""
+"""Syntax tree of a design, and its text form."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TypeAlias
 from roofline.core.source_errors import PlacedError
 from roofline.errors import did_you_mean
 
-# ``at`` is the index in the text at which something begins; two trees are equal wherever their
-# parts stood.
+# ``at`` is the index in the text at which a part begins; it is ignored in comparisons.
 
 WORDS = frozenset(
     [
@@ -19,12 +18,12 @@ WORDS = frozenset(
         *("relu", "gelu", "tanh", "mean", "sum", "max"),
     ]
 )
-"""The words that torch's layers take as arguments: these need no quotes, and are no variables."""
+"""Words for arguments of torch's layers: written without quotes, and not variables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """A name that has no value yet."""
+    """A name without a value."""
 
     name: str
     at: int = field(compare=False)
@@ -53,12 +52,12 @@ class Operation:
 
 
 Value: TypeAlias = "int | float | str | bool | tuple[Value, ...] | Variable | Operation | None"
-"""An argument, a size or a count; torch takes tuples and lists alike, so that both are tuples."""
+"""An argument, a size or a count; lists are tuples, as torch accepts both."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Argument:
-    """An argument of a layer; ``name`` is ``""`` where it is positional."""
+    """An argument of a layer; ``name`` is ``""`` for positional ones."""
 
     name: str
     value: Value
@@ -70,9 +69,9 @@ class Argument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """A layer of torch, or a model: ``home`` is the file, package or library that it is from.
+    """A torch layer, or a model from the file, package or library ``home``.
 
-    ``arguments`` is None where there are no brackets.
+    ``arguments`` is None without brackets.
     """
 
     name: str
@@ -82,7 +81,7 @@ class Layer:
 
     @property
     def full_name(self) -> str:
-        """As it is written, without arguments: ``conv2d``, ``file.py:Block``."""
+        """Name without arguments: ``conv2d``, ``file.py:Block``."""
         home = self.home if re.fullmatch(r"[\w./~-]*", self.home) else repr(self.home)
         return f"{home}:{self.name}" if home else self.name
 
@@ -93,7 +92,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Parts in brackets; of a residual, the input is added to what they give."""
+    """Parts in brackets; a residual adds its input to their output."""
 
     parts: tuple[Part, ...]
     is_residual: bool = False
@@ -105,7 +104,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeat:
-    """A part that comes several times, each with weights of its own: ``3*relu()``."""
+    """A repeated part, each time with its own weights: ``3*relu()``."""
 
     count: Value
     part: Layer | Group
@@ -120,7 +119,7 @@ Part: TypeAlias = Layer | Group | Repeat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What is written after ``@`` for one input; ``dtype`` is ``""`` where it is not said."""
+    """Shape of one input after ``@``; ``dtype`` may be ``""``."""
 
     sizes: tuple[Value, ...]
     dtype: str = ""
@@ -132,9 +131,9 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
-    """A design: its parts, one after another, and the shapes of its inputs, if they are said.
+    """A design: its parts in sequence, and the shapes of its inputs, if written.
 
-    ``layers`` and ``variables`` are all that are written in its text, in their order.
+    ``layers`` and ``variables`` are all in its text, in order.
     """
 
     parts: tuple[Part, ...]
@@ -148,23 +147,23 @@ class Design:
         return "+".join(map(str, self.parts)) + at
 
     def error(self, message: str, part: Part | Shape | Argument | Variable) -> PlacedError:
-        """The error that something is wrong with a part of it."""
+        """Return an error that marks a part of the design."""
         return PlacedError(message, self.text, part.at)
 
     def unbound_error(self, variable: Variable) -> PlacedError:
-        """The error that a variable has no value where one is needed."""
+        """Return the error for a variable without a value."""
         name = variable.name
         word = did_you_mean(name, WORDS).removeprefix("; ").removesuffix("?")
         return self.error(
-            f"'{name}' has no value: write a number in its place, or give it values with"
+            f"'{name}' has no value: write a number, or sweep it with"
             f" `roofline compare … --sweep {name}=16:1024:x2`"
-            f" (a word that a layer takes stands in quotes: '{name}'{f'; {word}' if word else ''})",
+            f" (a text argument needs quotes: '{name}'{f'; {word}' if word else ''})",
             variable,
         )
 
 
 def format_value(value: Value) -> str:
-    """A value as it is written in a design."""
+    """Return the text of a value in a design."""
     match value:
         case str():
             return value if value in WORDS else repr(value)
@@ -177,6 +176,6 @@ def format_value(value: Value) -> str:
 
 
 def _braced(value: Value) -> str:
-    """A size or a count: numbers stand as they are, all else in braces."""
+    """Return a size or count: numbers as they are, others in braces."""
     text = format_value(value)
     return text if text.isdigit() or text.startswith("{") else f"{{{text}}}"

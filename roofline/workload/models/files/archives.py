@@ -1,7 +1,7 @@
-"""The zips that torch writes: their list of contents, once every reader would read it alike.
+"""Zip archives of torch: their directory, if all readers would read it in the same way.
 
-Nothing here runs what a file says. What Python and torch could understand differently is refused:
-Python looks into the file, and torch opens it.
+No code of a file is run. Archives that Python and torch could read differently are rejected: Python
+checks the file, and torch opens it.
 """
 
 from __future__ import annotations
@@ -22,24 +22,23 @@ from roofline.errors import FileFormatError
 
 _MAX_MEMBERS = 1_000_000
 _MAX_UNPACKED_BYTES = 2**30
-"""What the compressed members of a zip may come to. torch compresses nothing."""
+"""Limit for the unpacked size of compressed members. torch compresses nothing."""
 
 _MAX_COMPRESSION_RATIO = 100
 
 _UNREADABLE = (
     *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError),
-    # Names that are no UTF-8, and versions that Python does not know.
+    # Names that are not UTF-8, and versions unknown to Python.
     *(ValueError, NotImplementedError),
 )
-"""What Python's reader raises of zips that are cut or damaged."""
+"""Exceptions of Python's reader for truncated or damaged archives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archive:
-    """A zip whose list of contents can be trusted.
+    """A zip archive with a verified directory.
 
-    ``size_bytes`` has the size of every member by its name, without the ``folder`` that all of them
-    lie in.
+    ``size_bytes`` maps member names, without their common ``folder``, to sizes.
     """
 
     path: Path
@@ -50,37 +49,37 @@ class Archive:
         return name in self.size_bytes
 
     def within(self, folder: str) -> tuple[str, ...]:
-        """The names of the members in a folder, ``"data/weights/"``."""
+        """Return the names of members in a folder, ``"data/weights/"``."""
         return tuple(each for each in self.size_bytes if each.startswith(folder))
 
     def read(self, name: str, *, max_bytes: int) -> bytes:
-        """Return a member that is whole; FileFormatError if it is missing, damaged or too large."""
+        """Return a member; FileFormatError if it is missing, damaged or too large."""
         size_bytes = self.size_bytes.get(name)
         if size_bytes is None:
-            raise FileFormatError(f"{self.path}: '{name}' is missing in it")
+            raise FileFormatError(f"{self.path}: missing member '{name}'")
         if size_bytes > max_bytes:
             raise FileFormatError(
-                f"{self.path}: '{name}' in it has {format_bytes(size_bytes)}, more than the"
-                f" {format_bytes(max_bytes)} that are read"
+                f"{self.path}: member '{name}' is too large: {format_bytes(size_bytes)}, at most"
+                f" {format_bytes(max_bytes)}"
             )
         try:
             with zipfile.ZipFile(self.path) as opened:
                 return opened.read(f"{self.folder}{name}")
         except _UNREADABLE as error:
             raise FileFormatError(
-                f"{self.path}: '{name}' in it is damaged: {printable(str(error))}"
+                f"{self.path}: member '{name}' is damaged: {printable(str(error))}"
             ) from None
 
 
 def open_archive(path: Path, source: IO[bytes] | None = None) -> Archive:
-    """Return the list of contents of a zip; FileFormatError where it does not hold together."""
+    """Return a verified archive; FileFormatError if its directory is inconsistent."""
     try:
         with zipfile.ZipFile(source or path) as opened:
             members = opened.infolist()
             reason = next(_problems(opened, members), "")
     except _UNREADABLE as error:
         reason = (
-            "the file is cut short or damaged: the list of contents at its end is missing or wrong"
+            "the file is truncated or damaged: no valid zip directory at its end"
             f" ({printable(str(error))})"
         )
         members = []
@@ -102,44 +101,44 @@ _OUTSIDE_PATH = re.compile(r"^/|\\|^[^/]*:|\0|(^|/)\.\.(/|$)")
 
 def _problems(opened: zipfile.ZipFile, members: list[zipfile.ZipInfo]) -> Iterator[str]:
     if not members:
-        yield "a zip with nothing in it"
+        yield "an empty zip"
         return
     if len(members) > _MAX_MEMBERS:
-        yield f"a zip of {len(members):,} members is no model"
+        yield f"too many zip members for a model: {len(members):,}"
     end_byte = _end_of_members(opened, len(members))
     if end_byte is None or min(each.header_offset for each in members):
-        yield (
-            "the file is cut short, or something stands before or behind the zip; save the model"
-            " again"
-        )
+        yield ("the file is truncated, or has data before or after the zip; save the model again")
     seen: set[str] = set()
     packed_bytes = reached_bytes = 0
     for each in sorted(members, key=lambda member: member.header_offset):
-        # torch finds members whatever the case of their names.
+        # torch ignores the case of names.
         name = each.filename.lower()
         is_stored = each.compress_type == zipfile.ZIP_STORED
         packed_bytes += 0 if is_stored else each.file_size
         is_bomb = each.file_size > _MAX_COMPRESSION_RATIO * max(each.compress_size, 1024)
         unpacked = f"{format_bytes(each.compress_size)} to {format_bytes(each.file_size)}"
         for is_wrong, what in (
-            (_OUTSIDE_PATH.search(each.orig_filename), "leads out of the zip"),
-            (name in seen, "is in it twice"),
+            (_OUTSIDE_PATH.search(each.orig_filename), "has a path outside of the zip"),
+            (name in seen, "is a duplicate"),
             (stat.S_ISLNK(each.external_attr >> 16), "is a link"),
             (each.flag_bits & 0x1, "is encrypted"),
-            (each.header_offset < reached_bytes, "lies over another one"),
+            (each.header_offset < reached_bytes, "overlaps another one"),
             (is_stored and each.file_size != each.compress_size, "has two sizes"),
-            (not is_stored and each.compress_type != zipfile.ZIP_DEFLATED, "is packed strangely"),
+            (
+                not is_stored and each.compress_type != zipfile.ZIP_DEFLATED,
+                "has an unsupported compression",
+            ),
             (
                 not is_stored and (is_bomb or packed_bytes > _MAX_UNPACKED_BYTES),
-                f"would unpack from {unpacked}",
+                f"unpacks from {unpacked}",
             ),
         ):
             if is_wrong:
-                yield f"the member '{printable(each.filename)[:80]}' {what}; not opened"
+                yield f"not opened: member '{printable(each.filename)[:80]}' {what}"
         seen.add(name)
         reached_bytes = each.header_offset + each.compress_size
     if end_byte is not None and reached_bytes > end_byte:
-        yield "the file is cut short: a member ends behind its end"
+        yield "the file is truncated: a member ends after its end"
 
 
 _END = struct.Struct("<4s4H2LH")
@@ -148,10 +147,9 @@ _LONG_PLACE = struct.Struct("<4sLQL")
 
 
 def _end_of_members(opened: zipfile.ZipFile, count: int) -> int | None:
-    """Where the list of contents of a zip begins; None where it is not what the end says of it.
+    """Return the offset of the zip directory; None if it contradicts the end record.
 
-    Python finds the list from the end, torch by what the file says of its place: a file in which
-    these are two lists would be one thing to the one and another to the other.
+    Python locates the directory from the end, torch by its recorded offset: these must agree.
     """
     file = opened.fp
     assert file is not None

@@ -1,4 +1,4 @@
-"""Files by suffix and first bytes, and names of models that carry weights; imports no torch."""
+"""File formats by suffix and first bytes, and model names with weights; imports no torch."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from roofline.errors import FileFormatError, ModelError
 
 
 class StoredModel(str):
-    """The name of a model, wherever one is taken, with the file of its weights.
+    """Name of a model with a file of weights, accepted wherever a model name is.
 
-    It is a text, so that it goes where names go: into results, messages and other processes.
+    It is a `str`, so it can be used in results, messages and other processes.
 
     Args:
-        name: a file (``"model.pt2"``, ``"model.pt"``, ``"model.onnx"``), or with ``weights`` what
-            makes the model (``"file.py:Model"``).
-        weights: a file with a ``state_dict``.
-        allow_pickle: whether what can only be unpickled may be; that runs what the file says.
+        name: a file (``"model.pt2"``, ``"model.pt"``, ``"model.onnx"``), or with ``weights`` a
+            factory (``"file.py:Model"``).
+        weights: file with a ``state_dict``.
+        allow_pickle: allow unpickling, which runs code in the file.
     """
 
     weights: Path | None
@@ -38,24 +38,24 @@ class StoredModel(str):
 
 
 _HEAD_BYTE = 1024
-_WEB_PAGE = "a web page and not the file (the download failed)"
+_WEB_PAGE = "a web page (the download failed)"
 
 _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
-    (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras writes them"),
+    (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, as of Keras"),
     (4, b"TFL3", "a TensorFlow Lite model"),
     (0, b"GGUF", "a GGUF file, weights for llama.cpp"),
     (0, b"\x93NUMPY", "a NumPy array"),
-    (0, b"\x1f\x8b", "compressed by gzip"),
-    (0, b"BZh", "compressed by bzip2"),
-    (0, b"\xfd7zXZ", "compressed by xz"),
-    (0, b"(\xb5/\xfd", "compressed by zstd"),
+    (0, b"\x1f\x8b", "a gzip file"),
+    (0, b"BZh", "a bzip2 file"),
+    (0, b"\xfd7zXZ", "an xz file"),
+    (0, b"(\xb5/\xfd", "a zstd file"),
     (257, b"ustar", "a tar archive"),
     (0, b"\x7fELF", "a program"),
     (0, b"MZ", "a Windows program"),
-    (0, b"\x89PNG", "a picture"),
+    (0, b"\x89PNG", "a PNG image"),
     (0, b"%PDF", "a PDF document"),
     (0, b"#!", "a script"),
-    (0, b"version https://git-lfs", "a Git LFS pointer and not the file (git lfs pull fetches it)"),
+    (0, b"version https://git-lfs", "a Git LFS pointer (fetch the file with git lfs pull)"),
     *((0, each, _WEB_PAGE) for each in (b"<!DOCTYPE", b"<!doctype", b"<html")),
 )
 
@@ -65,32 +65,32 @@ UNKNOWN = ""
 
 
 def file_kind(path: Path) -> str:
-    """Return the kind of a file by its first bytes; refuses what is no file or no model."""
+    """Return the kind of a file by its first bytes; raises for missing and foreign files."""
     head = _head(path)
     if not head:
         raise FileFormatError(f"{path}: the file is empty")
     if not head.strip(b"\0"):
-        raise FileFormatError(f"{path}: it begins with nothing but zeros: it was not written whole")
+        raise FileFormatError(f"{path}: begins with zeros only: incompletely written")
     if head.startswith(b"PK\x03\x04"):
         return ZIP
     for offset, signature, what in _SIGNATURES:
         if head[offset : offset + len(signature)] == signature:
-            raise FileFormatError(f"{path}: this is {what}, not a model that is read here; {READ}")
+            raise FileFormatError(f"{path}: {what}, not a supported model file; {READ}")
     if head.startswith((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")):
         return PICKLE
     return UNKNOWN
 
 
-READ = "models are read from .pt2, TorchScript .pt and .onnx files"
+READ = "supported: .pt2, TorchScript .pt and .onnx files"
 
 
 def _head(path: Path) -> bytes:
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
-            raise ModelError(f"{path}: is a folder; name the model's file in it")
+            raise ModelError(f"{path}: is a folder; name the model file in it")
         if not stat.S_ISREG(mode):
-            # A pipe would wait for ever.
+            # A pipe would block.
             raise ModelError(f"{path}: is not a regular file")
         with path.open("rb") as file:
             return file.read(_HEAD_BYTE)
@@ -99,7 +99,7 @@ def _head(path: Path) -> bytes:
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:
-        # A name with a NUL in it.
+        # A name with a NUL.
         raise ModelError(f"'{printable(str(path))}': cannot be read: {error}") from None
 
 
@@ -108,30 +108,30 @@ TORCH = (".pt", ".pth", ".ts", ".torchscript", ".jit", ".bin", ".ckpt")
 ONNX = (".onnx",)
 
 SUFFIXES = (*PROGRAM, *TORCH[:2], *ONNX)
-"""Those that are told and completed."""
+"""Suffixes in messages and completion."""
 
 _FOREIGN = {
-    ".safetensors": "weights alone, and no model; give what makes the model, and the weights:"
-    " file.py:Model --weights FILE",
-    ".gguf": "weights for llama.cpp, and no model",
+    ".safetensors": "weights without a model; name a model factory too: file.py:Model"
+    " --weights FILE",
+    ".gguf": "weights for llama.cpp without a model",
     ".h5": "a Keras model; export it as .onnx",
     ".keras": "a Keras model; export it as .onnx",
     ".pb": "a TensorFlow graph; export it as .onnx",
     ".tflite": "a TensorFlow Lite model; export it as .onnx",
-    ".mlmodel": "a Core ML model; export the model it was made of as .pt2 or .onnx",
-    ".mlpackage": "a Core ML model; export the model it was made of as .pt2 or .onnx",
-    ".engine": "an engine of TensorRT, compiled for one GPU; give the .onnx that it was made of",
-    ".trt": "an engine of TensorRT, compiled for one GPU; give the .onnx that it was made of",
-    ".pte": "a program for ExecuTorch; give the .pt2 that it was made of",
-    ".ort": "a model in ONNX Runtime's own format; give the .onnx that it was made of",
-    ".xml": "no model that is read here; of OpenVINO, give the .onnx that it was made of",
-    ".npz": "arrays, and no model",
-    ".pkl": "a pickle; rename it to .pt and add --allow-pickle if you trust it",
+    ".mlmodel": "a Core ML model; export the original model as .pt2 or .onnx",
+    ".mlpackage": "a Core ML model; export the original model as .pt2 or .onnx",
+    ".engine": "a TensorRT engine, compiled for one GPU; use the original .onnx",
+    ".trt": "a TensorRT engine, compiled for one GPU; use the original .onnx",
+    ".pte": "an ExecuTorch program; use the original .pt2",
+    ".ort": "a model in ONNX Runtime's own format; use the original .onnx",
+    ".xml": "not a supported model file; for OpenVINO use the original .onnx",
+    ".npz": "arrays without a model",
+    ".pkl": "a pickle; if you trust it, rename it to .pt and add --allow-pickle",
 }
 
 
 def is_model_file(name: str) -> bool:
-    """Whether a name of a model is that of a file with a model in it."""
+    """Return whether a model name is a model file."""
     suffix = Path(name).suffix.lower()
     if suffix in (*PROGRAM, *TORCH, *ONNX):
         return True
@@ -139,7 +139,7 @@ def is_model_file(name: str) -> bool:
 
 
 def check_foreign(path: Path) -> None:
-    """Refuse files of other programs by their suffix."""
+    """Reject files of other programs by their suffix."""
     what = _FOREIGN.get(path.suffix.lower())
     if what is not None:
         raise FileFormatError(f"{path}: {what} ({READ})")

@@ -1,4 +1,4 @@
-"""An ONNX graph as plain values: nodes with their attributes, and the weights by name."""
+"""ONNX graphs as plain values: nodes with attributes, and weights by name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DTYPES: dict[int, torch.dtype] = {
     17: torch.float8_e4m3fn,
     19: torch.float8_e5m2,
 }
-"""torch's types by ONNX's numbers."""
+"""torch data types by ONNX element type."""
 
 _FIELDS = {
     torch.float32: "float_data",
@@ -50,31 +50,31 @@ _BITS = {
     torch.float8_e4m3fn: torch.int8,
     torch.float8_e5m2: torch.int8,
 }
-"""Types of which the bits are given as whole numbers."""
+"""Types whose bits are stored as integers."""
 
 _EXTERNAL = 1
 _MAX_ELEMENTS = 2**62
 
 
 def dtype_of(path: Path, number: int, name: str) -> torch.dtype:
-    """Return torch's type for ONNX's number; FileFormatError where torch has none."""
+    """Return torch's type for an ONNX element type; FileFormatError if torch has none."""
     found = DTYPES.get(number)
     if found is None:
         raise FileFormatError(
-            f"{path}: '{name}' has ONNX's element type {number}, for which torch has none"
+            f"{path}: '{name}' has ONNX element type {number}, which torch does not support"
         )
     return found
 
 
 def _tensor_of(path: Path, proto: Any) -> torch.Tensor:
-    """A tensor of the file with its values; those outside of it lie beside it."""
+    """Return a tensor with its values, from the file or from an external one next to it."""
     name = printable(proto.name)[:80]
     kind = dtype_of(path, proto.data_type, name)
     shape = tuple(proto.dims)
     elements = math.prod(shape)
-    # Of sizes beside a zero, too, the product must be one that torch can have.
+    # The product of the other sizes must be valid even with a size of zero.
     if min(shape, default=0) < 0 or math.prod(max(each, 1) for each in shape) > _MAX_ELEMENTS:
-        raise FileFormatError(f"{path}: '{name}' has the shape {shape}, which no tensor has")
+        raise FileFormatError(f"{path}: '{name}' has the invalid shape {shape}")
     if proto.data_location == _EXTERNAL:
         return _external(path, name, proto, kind, shape)
     values: Any = proto.raw_data
@@ -86,8 +86,8 @@ def _tensor_of(path: Path, proto: Any) -> torch.Tensor:
             values = [complex(*pair) for pair in zip(values[::2], values[1::2], strict=False)]
     if len(values) != expected:
         raise FileFormatError(
-            f"{path}: '{name}' has the shape {shape}, which takes {expected:,}, and"
-            f" {len(values):,} are in the file; it is damaged"
+            f"{path}: '{name}' is damaged: shape {shape} needs {expected:,}"
+            f" {'bytes' if is_raw else 'values'}, the file has {len(values):,}"
         )
     try:
         if is_raw and elements:
@@ -97,7 +97,7 @@ def _tensor_of(path: Path, proto: Any) -> torch.Tensor:
         return torch.tensor([] if is_raw else values, dtype=kind).reshape(shape)
     except (RuntimeError, OverflowError, TypeError) as error:
         raise FileFormatError(
-            f"{path}: '{name}' has values that are no {str(kind).removeprefix('torch.')}:"
+            f"{path}: '{name}' has invalid values for {str(kind).removeprefix('torch.')}:"
             f" {printable(str(error))[:100]}"
         ) from None
 
@@ -105,34 +105,32 @@ def _tensor_of(path: Path, proto: Any) -> torch.Tensor:
 def _external(
     path: Path, name: str, proto: Any, kind: torch.dtype, shape: tuple[int, ...]
 ) -> torch.Tensor:
-    """Values in a file beside the model's, read where they are needed."""
-    told = {each.key: each.value for each in proto.external_data}
-    # Bytes that are no text are none.
-    location = str(told.get("location", ""))
+    """Return values from a file next to the model's, mapped into memory."""
+    entries = {each.key: each.value for each in proto.external_data}
+    location = str(entries.get("location", ""))
     where, shown = PurePosixPath(location), f"'{printable(location)[:80]}'"
     if not location or where.is_absolute() or ".." in where.parts or "\\" in location:
         raise FileFormatError(
-            f"{path}: not opened: the values of '{name}' would be read from {shown}, outside of"
-            " the model's folder"
+            f"{path}: not opened: values of '{name}' are in {shown}, outside of the model's folder"
         )
     try:
-        # Neither it nor a folder on the way to it may be a link out of here; a cache of models has
-        # links for both, to the files themselves in one folder.
+        # Links out of the folder are not followed; in a model cache both files are links into one
+        # folder.
         folders = path.parent.resolve(), path.resolve().parent
         places = [(folder / location).resolve() for folder in folders]
         inside = [each for each in places if any(map(each.is_relative_to, folders))]
         beside = next((each for each in inside if each.is_file()), None)
         if beside is None:
             raise FileFormatError(
-                f"{path}: the values of '{name}' are in {shown}, which is missing beside it"
+                f"{path}: values of '{name}' are in {shown}, which is missing in its folder"
             )
-        offset = int(told.get("offset", "0"))
+        offset = int(entries.get("offset", "0"))
         size_bytes = math.prod(shape) * kind.itemsize
-        length = int(told.get("length", str(size_bytes)))
+        length = int(entries.get("length", str(size_bytes)))
         if length != size_bytes or offset < 0 or offset + length > beside.stat().st_size:
             raise FileFormatError(
-                f"{path}: the values of '{name}' do not lie in {shown} as it says; one of both is"
-                " cut short or of another model"
+                f"{path}: values of '{name}' are outside of {shown}; one of the files is truncated"
+                " or of another model"
             )
         if not size_bytes:
             return torch.empty(shape, dtype=kind)
@@ -140,8 +138,7 @@ def _external(
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     except (OSError, ValueError) as error:
         raise FileFormatError(
-            f"{path}: the values of '{name}' in {shown} cannot be read:"
-            f" {printable(str(error))[:100]}"
+            f"{path}: values of '{name}' in {shown} cannot be read: {printable(str(error))[:100]}"
         ) from None
     flat = torch.frombuffer(content, dtype=kind, count=math.prod(shape), offset=offset)
     return flat.reshape(shape)
@@ -151,9 +148,8 @@ def _external(
 class Node:
     """A call of an ONNX operator.
 
-    ``operator`` is its name, ``domain`` whose it is (``""``: ONNX's own), ``opset`` the version of
-    that domain's operators; ``inputs`` and ``outputs`` are names of values, ``""`` for what is left
-    out.
+    ``domain`` is that of the operator (``""``: ONNX's own), ``opset`` the version of the domain.
+    ``inputs`` and ``outputs`` are names of values, ``""`` for omitted ones.
     """
 
     operator: str
@@ -168,12 +164,12 @@ class Node:
         return self.attributes[name]
 
     def get(self, name: str, default: Any = None) -> Any:
-        """An attribute, or what it is where it is left out."""
+        """Return an attribute, or `default`."""
         return self.attributes.get(name, default)
 
     @property
     def given_outputs(self) -> int:
-        """How many of its outputs something reads."""
+        """Number of outputs that are used."""
         return sum(map(bool, self.outputs))
 
     @property
@@ -184,9 +180,9 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """What goes into a graph: its type, and its shape with None or a name for open sizes.
+    """Type and shape of a value; open sizes are None or a name.
 
-    ``shape`` is None where not even the number of sizes is told.
+    ``shape`` is None if the number of dimensions is unknown.
     """
 
     name: str
@@ -196,7 +192,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """A graph: ``weights`` are its initializers, ``known`` the types and shapes it tells."""
+    """A graph: ``weights`` are its initializers, ``known`` its declared types and shapes."""
 
     inputs: tuple[Value, ...]
     outputs: tuple[str, ...]
@@ -206,15 +202,15 @@ class Graph:
 
 
 _LARGEST_CONSTANT = 4096
-"""Elements of a constant that may be a size; what is larger is a weight."""
+"""Largest constant that may be a size, in elements; larger ones are weights."""
 
 
 def read_graph(path: Path, model: Any) -> Graph:
-    """Return the graph of an ``onnx.ModelProto``; FileFormatError where it is not whole."""
+    """Return the graph of an ``onnx.ModelProto``; FileFormatError if it is invalid."""
     proto = model.graph
     opsets = {domain_of(each): each.version for each in model.opset_import}
     if proto.sparse_initializer:
-        raise FileFormatError(f"{path}: it has sparse weights, which cannot be counted")
+        raise FileFormatError(f"{path}: sparse weights are not supported")
     _check_texts(path, proto)
     weights = {each.name: _tensor_of(path, each) for each in proto.initializer}
     inputs = tuple(_value(path, each) for each in proto.input if each.name not in weights)
@@ -238,7 +234,7 @@ def read_graph(path: Path, model: Any) -> Graph:
             nodes.append(node)
     outputs = tuple(each.name for each in proto.output)
     if not outputs or not nodes:
-        raise FileFormatError(f"{path}: there is no graph in it; it is cut short or no ONNX model")
+        raise FileFormatError(f"{path}: no graph in the file; truncated or not an ONNX model")
     _check_order(path, nodes, outputs, {*weights, *(each.name for each in inputs)})
     known = {
         each.name: _value(path, each)
@@ -249,37 +245,35 @@ def read_graph(path: Path, model: Any) -> Graph:
 
 
 def domain_of(proto: Any) -> str:
-    """Whose the operators of a node, function or set are; ``""``: ONNX's own."""
+    """Return the domain of a node, function or operator set; ``""``: ONNX's own."""
     return "" if proto.domain == "ai.onnx" else proto.domain
 
 
 def _check_order(path: Path, nodes: Sequence[Node], outputs: Sequence[str], made: set[str]) -> None:
-    """Refuses values that are made twice, nowhere, or only after they are read."""
+    """Reject values that are defined twice, never, or after their use."""
 
     def check(name: str, is_sound: bool, what: str) -> None:
         if not is_sound:
-            raise FileFormatError(f"{path}: the value '{printable(name)[:80]}' is {what}")
+            raise FileFormatError(f"{path}: value '{printable(name)[:80]}' is {what}")
 
     later = {name for node in nodes for name in node.outputs}
     for node in nodes:
         reader = f"'{printable(node.name)[:60]}'"
         for name in filter(None, node.inputs):
-            what = f"made nowhere, and {reader} reads it; the file is cut short or damaged"
+            what = f"undefined, but read by {reader}; the file is truncated or damaged"
             if name in later:
-                what = (
-                    f"read by {reader} before it is made: the nodes are in no order that could run"
-                )
+                what = f"read by {reader} before its definition: the nodes are not sorted"
             check(name, name in made, what)
         for name in filter(None, node.outputs):
-            check(name, name not in made, "made twice; it is damaged")
+            check(name, name not in made, "defined twice; the file is damaged")
             made.add(name)
     for name in outputs:
-        what = "made nowhere, and the graph gives it; the file is cut short or damaged"
+        what = "undefined, but an output; the file is truncated or damaged"
         check(name, name in made, what)
 
 
 def _check_texts(path: Path, proto: Any) -> None:
-    """Refuses names that are no texts: of bytes that are no UTF-8, protobuf makes none."""
+    """Reject names that are not UTF-8, which protobuf returns as bytes."""
     named = (*proto.initializer, *proto.input, *proto.output, *proto.value_info)
     texts: list[Any] = [each.name for each in named]
     for node in proto.node:
@@ -287,22 +281,20 @@ def _check_texts(path: Path, proto: Any) -> None:
         texts += (each.name for each in node.attribute)
     for each in texts:
         if not isinstance(each, str):
-            raise FileFormatError(
-                f"{path}: a name in it is no text ({printable(repr(each))[:80]}); it is damaged"
-            )
+            raise FileFormatError(f"{path}: damaged: invalid name {printable(repr(each))[:80]}")
 
 
 def _value(path: Path, proto: Any) -> Value:
     name = printable(proto.name)
     if not proto.type.HasField("tensor_type"):
-        raise FileFormatError(f"{path}: the input '{name[:80]}' is no tensor but a list or map")
-    told = proto.type.tensor_type
-    kinds = [(each, each.WhichOneof("value")) for each in told.shape.dim]
+        raise FileFormatError(f"{path}: input '{name[:80]}' is a list or map, not a tensor")
+    declared = proto.type.tensor_type
+    kinds = [(each, each.WhichOneof("value")) for each in declared.shape.dim]
     sizes = tuple(getattr(each, kind) if kind else None for each, kind in kinds)
     return Value(
         name=proto.name,
-        dtype=dtype_of(path, told.elem_type, name[:80]),
-        shape=sizes if told.HasField("shape") else None,
+        dtype=dtype_of(path, declared.elem_type, name[:80]),
+        shape=sizes if declared.HasField("shape") else None,
     )
 
 
@@ -319,5 +311,5 @@ def _attribute(path: Path, proto: Any) -> Any:
         case 8:
             return [each.decode("utf-8", "replace") for each in proto.strings]
         case _:
-            # Graphs within graphs: who calls them says that they cannot be counted.
+            # Nested graphs: their callers are reported as unsupported.
             return None

@@ -1,6 +1,6 @@
-"""ONNX's layers in torch's operators: products, convolutions, pooling, norms, resizing, recurrence.
+"""ONNX layers by torch operators: GEMM, attention, convolutions, pooling, norms, resizing, RNNs.
 
-Weights of recurrent layers are put into torch's order when the file is read.
+Weights of recurrent layers are converted to torch's order when the file is read.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from roofline.workload.models.files.onnx_operators import (
     operator,
 )
 
-# -- products --------------------------------------------------------------------------------------
+# -- matrix products and attention -----------------------------------------------------------------
 
 
 @operator("Gemm", "com.microsoft.FusedMatMul")
 def _general_product(node: Node, x: Tensor, y: Tensor, bias: Tensor | None = None) -> Tensor:
-    """alpha x y + beta bias, either matrix transposed; torch's linear layer where it is one."""
+    """Return alpha x y + beta bias, by torch's linear layer where it is one."""
     alpha, beta = node.get("alpha", 1.0), node.get("beta", 1.0)
     is_gemm = node.operator == "Gemm"
     x, turned = (
@@ -55,9 +55,9 @@ def _attention(
     past_value: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, ...]:
     if node.get("softcap", 0.0) or node.given_outputs > 3:
-        raise UnsupportedSemanticsError("attention with a soft cap, or that gives its products")
+        raise UnsupportedSemanticsError("attention with a soft cap, or with scores as output")
     if mask is not None and node.get("is_causal", 0):
-        raise UnsupportedSemanticsError("attention that is causal and has a mask")
+        raise UnsupportedSemanticsError("causal attention with a mask")
     is_flat = query.dim() == 3
     if is_flat:
         heads, shared = node["q_num_heads"], node["kv_num_heads"]
@@ -82,7 +82,7 @@ def _attention(
 
 @operator("Softmax", "LogSoftmax")
 def _softmax(node: Node, x: Tensor) -> Tensor:
-    """Along an axis; before opset 13, along all from that axis on."""
+    """Return softmax along an axis; before opset 13, along all axes from it."""
     softmax = torch.softmax if node.operator == "Softmax" else torch.log_softmax
     if node.opset >= 13:
         return softmax(x, node.get("axis", -1))
@@ -109,9 +109,9 @@ def _strides_and_dilations(node: Node, dimensions: int) -> tuple[list[int], list
 def _padded(
     node: Node, x: Tensor, kernel: Sequence[int], value: float | None = 0.0
 ) -> tuple[Tensor, list[int]]:
-    """Return what is to be padded alike at both ends of every dimension, and by how much.
+    """Return the operand, and its padding, equal at both ends of each dimension as in torch.
 
-    torch's operators pad so; where a node does not, its operand is padded before, by `value`.
+    For unequal padding the operand itself is padded by `value`.
     """
     dimensions = len(kernel)
     begins, ends = [0] * dimensions, [0] * dimensions
@@ -129,7 +129,7 @@ def _padded(
     if begins == ends:
         return x, begins
     if value is None:
-        raise UnsupportedSemanticsError("pooling padded at one end, which is not counted")
+        raise UnsupportedSemanticsError("average pooling with unequal padding")
     pairs = zip(reversed(begins), reversed(ends), strict=True)
     x = functional.pad(x, [each for pair in pairs for each in pair], value=value)
     return x, [0] * dimensions
@@ -147,12 +147,10 @@ def _convolution(node: Node, x: Tensor, weight: Tensor, bias: Tensor | None = No
 def _transposed_convolution(
     node: Node, x: Tensor, weight: Tensor, bias: Tensor | None = None
 ) -> Tensor:
-    """The same backwards; ends that are padded more are cut off the result."""
+    """Return a transposed convolution; unequal padding is cut off the result."""
     dimensions = weight.dim() - 2
     if node.get("output_shape") or node.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID", ""):
-        raise UnsupportedSemanticsError(
-            "a transposed convolution that is told the shape of its result"
-        )
+        raise UnsupportedSemanticsError("a transposed convolution with a given output shape")
     pads = _sizes_per_axis(node, "pads", 2 * dimensions, 0)
     begins, ends = pads[:dimensions], pads[dimensions:]
     least = [min(pair) for pair in zip(begins, ends, strict=True)]
@@ -174,7 +172,7 @@ _AVERAGE = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.av
 def _max_pool(node: Node, x: Tensor) -> Tensor | tuple[Tensor, ...]:
     kernel, is_ceil = list(node["kernel_shape"]), bool(node.get("ceil_mode", 0))
     if node.given_outputs > 1:
-        raise UnsupportedSemanticsError("a max pooling that gives where the largest are")
+        raise UnsupportedSemanticsError("max pooling with indices")
     x, padding = _padded(node, x, kernel, -math.inf)
     strides, dilations = _strides_and_dilations(node, len(kernel))
     return _MAX[len(kernel)](x, kernel, strides, padding, dilations, is_ceil)
@@ -184,7 +182,7 @@ def _max_pool(node: Node, x: Tensor) -> Tensor | tuple[Tensor, ...]:
 def _average_pool(node: Node, x: Tensor) -> Tensor:
     kernel = list(node["kernel_shape"])
     if any(each != 1 for each in node.get("dilations") or ()):
-        raise UnsupportedSemanticsError("average pooling with gaps")
+        raise UnsupportedSemanticsError("dilated average pooling")
     counts_padding = bool(node.get("count_include_pad", 0))
     x, padding = _padded(node, x, kernel, 0.0 if counts_padding else None)
     strides, is_ceil = _sizes_per_axis(node, "strides", len(kernel)), bool(node.get("ceil_mode", 0))
@@ -200,7 +198,7 @@ def _epsilon(node: Node) -> float:
 
 
 def _normalized(node: Node, x: Tensor) -> tuple[int, ...]:
-    """Return the sizes of all dimensions from an axis on."""
+    """Return the sizes of normalized dimensions."""
     return tuple(x.shape[node.get("axis", -1) % x.dim() :])
 
 
@@ -209,9 +207,7 @@ def _batch_norm(
     node: Node, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor
 ) -> Tensor:
     if node.get("training_mode", 0):
-        raise UnsupportedSemanticsError(
-            "a batch norm in training mode; export the model in eval mode"
-        )
+        raise UnsupportedSemanticsError("batch norm in training mode; export in eval mode")
     return functional.batch_norm(x, mean, variance, scale, bias, eps=_epsilon(node))
 
 
@@ -219,7 +215,7 @@ def _batch_norm(
 def _layer_norm(
     node: Node, x: Tensor, scale: Tensor, bias: Tensor | None = None
 ) -> tuple[Tensor, ...]:
-    """All from an axis on; also its mean and inverse deviation, where the node gives them."""
+    """Return a layer norm, with mean and inverse deviation if they are outputs."""
     shape = _normalized(node, x)
     if scale.shape != shape:
         scale = scale.expand(shape)
@@ -238,7 +234,7 @@ def _skip_layer_norm(
     bias: Tensor | None = None,
     before: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
-    """A layer norm of a sum."""
+    """Return a layer norm of a sum."""
     total = x + skip if before is None else x + skip + before
     result = functional.layer_norm(total, (x.shape[-1],), scale, bias, _epsilon(node))
     return result, total, total, total
@@ -246,7 +242,7 @@ def _skip_layer_norm(
 
 @operator("GroupNormalization")
 def _group_norm(node: Node, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-    """Groups of channels; before opset 21, with one scale a group."""
+    """Return a group norm; before opset 21, with one scale per group."""
     groups = node["num_groups"]
     if scale.shape[0] != x.shape[1]:
         each = x.shape[1] // groups
@@ -259,7 +255,7 @@ def _rms_norm(node: Node, x: Tensor, scale: Tensor) -> Tensor:
     return functional.rms_norm(x, _normalized(node, x), scale, _epsilon(node))
 
 
-# -- codes: products of them are those of whole numbers --------------------------------------------
+# -- quantization ----------------------------------------------------------------------------------
 
 
 @operator("DequantizeLinear")
@@ -273,11 +269,11 @@ def _dequantize(node: Node, x: Tensor, scale: Tensor, zero: Tensor | None = None
 
 @operator("QuantizeLinear")
 def _quantize(node: Node, x: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
-    """Over the scale, rounded, moved by the zero point, and held in its range."""
+    """Quantize: divide by the scale, round, add the zero point, clamp."""
     shape = _channel_shape(x, scale, node.get("axis", 1))
     kind = zero.dtype if zero is not None else DTYPES.get(node.get("output_dtype", 2))
     if kind is None or kind.is_floating_point:
-        raise UnsupportedSemanticsError("codes that are no whole numbers of torch")
+        raise UnsupportedSemanticsError("quantization to a type that is not an integer in torch")
     codes = torch.round(x / scale.reshape(shape))
     if zero is not None:
         codes = codes + zero.to(codes.dtype).reshape(shape)
@@ -286,11 +282,11 @@ def _quantize(node: Node, x: Tensor, scale: Tensor, zero: Tensor | None = None) 
 
 
 def _channel_shape(x: Tensor, scale: Tensor, axis: int) -> tuple[int, ...]:
-    """Return the shape that a scale a channel has beside the tensor."""
+    """Return the shape that broadcasts a per-channel scale."""
     if scale.numel() == 1:
         return ()
     if scale.dim() != 1:
-        raise UnsupportedSemanticsError("quantization in blocks")
+        raise UnsupportedSemanticsError("blockwise quantization")
     axis %= x.dim()
     return tuple(scale.numel() if each == axis else 1 for each in range(x.dim()))
 
@@ -308,34 +304,32 @@ def _resize(
     scales: Tensor | None = None,
     sizes: Tensor | None = None,
 ) -> Tensor:
-    """To sizes, or by scales, as far as torch places pixels so."""
+    """Resize to sizes or by scales, for pixel positions that torch supports."""
     if node.opset < 11:
-        # There was no region before, and pixels lay as torch's nearest ones do.
+        # Without region, and with pixel positions of torch's nearest mode.
         return _resized(node, x, _target(x, region, None), "asymmetric")
     if node.get("axes") or node.get("antialias", 0) or node.get("exclude_outside", 0):
-        raise UnsupportedSemanticsError(
-            "a resize of some axes, or one that weighs pixels otherwise"
-        )
+        raise UnsupportedSemanticsError("a resize of some axes, or with antialiasing")
     if node.get("keep_aspect_ratio_policy", "stretch") != "stretch":
-        raise UnsupportedSemanticsError("a resize that keeps the ratio of sides")
+        raise UnsupportedSemanticsError("a resize that keeps the aspect ratio")
     places = node.get("coordinate_transformation_mode", "half_pixel")
     return _resized(node, x, _target(x, scales, sizes), places)
 
 
 @operator("Upsample")
 def _upsample(node: Node, x: Tensor, scales: Tensor | None = None) -> Tensor:
-    """What Resize was before opset 10; before opset 9 its scales were an attribute."""
+    """Resize as before opset 10; before opset 9 the scales are an attribute."""
     if scales is None:
         scales = torch.tensor(node["scales"], dtype=torch.float64)
     return _resized(node, x, _target(x, scales, None), "asymmetric")
 
 
 def _target(x: Tensor, scales: Tensor | None, sizes: Tensor | None) -> list[int]:
-    """Return the spatial sizes that are asked for."""
+    """Return the requested spatial sizes."""
     if sizes is not None and sizes.numel():
         target = integers(sizes)
     elif scales is not None and scales.numel():
-        # The products are float32, as ONNX's runtimes compute them: 10 * 0.7 is 7 there.
+        # Products in float32, as in ONNX runtimes: 10 * 0.7 is 7 there.
         pairs = zip(x.shape, numbers(scales), strict=True)
         target = [int(ctypes.c_float(size * each).value) for size, each in pairs]
     else:
@@ -351,21 +345,21 @@ def _resized(node: Node, x: Tensor, target: list[int], places: str) -> Tensor:
         return _nearest(node, x, target, places)
     is_known = places in ("half_pixel", "pytorch_half_pixel", "align_corners")
     if not is_known or mode not in ("linear", "cubic"):
-        raise UnsupportedSemanticsError(f"a resize whose pixels lie as '{places}' says")
+        raise UnsupportedSemanticsError(f"a resize with pixel positions '{places}'")
     if mode == "cubic" and (x.dim() != 4 or node.get("cubic_coeff_a", -0.75) != -0.75):
-        raise UnsupportedSemanticsError("a cubic resize of another curve")
+        raise UnsupportedSemanticsError("a cubic resize with another coefficient")
     name = _LINEAR[len(target)] if mode == "linear" else "bicubic"
     return functional.interpolate(x, target, mode=name, align_corners=places == "align_corners")
 
 
 def _nearest(node: Node, x: Tensor, target: list[int], places: str) -> Tensor:
-    """By torch's own operator where it takes the same pixels, else axis by axis."""
+    """Resize to nearest pixels, by torch's operator if it is equal, else axis by axis."""
     how = node.get("nearest_mode", "round_prefer_floor" if node.opset >= 11 else "floor")
     if places == "asymmetric" and how == "floor":
         return functional.interpolate(x, target, mode="nearest")
     place, rounded = _PLACES.get(places), _ROUNDED.get(how)
     if place is None or rounded is None:
-        raise UnsupportedSemanticsError(f"a resize whose pixels lie as '{places}' says, by '{how}'")
+        raise UnsupportedSemanticsError(f"a resize with pixel positions '{places}' and '{how}'")
     for axis, size in enumerate(target, start=2):
         old = x.shape[axis]
         taken = [min(max(rounded(place(each, old, size)), 0), old - 1) for each in range(size)]
@@ -379,7 +373,7 @@ _PLACES: Mapping[str, Callable[[int, int, int], float]] = {
     "asymmetric": lambda each, old, new: each * old / new,
     "align_corners": lambda each, old, new: each * (old - 1) / (new - 1) if new > 1 else 0.0,
 }
-"""Where a pixel of the result lies in the image: of its place, the old size and the new one."""
+"""Source position of a result pixel, by its position, the old size and the new one."""
 
 _ROUNDED: Mapping[str, Callable[[float], int]] = {
     "round_prefer_floor": lambda place: math.ceil(place - 0.5),
@@ -400,10 +394,10 @@ def _grid_sample(node: Node, x: Tensor, grid: Tensor) -> Tensor:
 # -- recurrent layers ------------------------------------------------------------------------------
 
 _TORCH_DOMAIN = "torch"
-"""Of nodes whose weights are in torch's order."""
+"""Domain of nodes with weights in torch's order."""
 
 _GATES = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,)}
-"""Where torch's gates are among ONNX's: input, output, forget, cell; update, reset, hidden."""
+"""torch's gates in ONNX's order: input, output, forget, cell; update, reset, hidden."""
 
 _DEFAULT_ACTIVATIONS = {
     "LSTM": ["Sigmoid", "Tanh", "Tanh"],
@@ -413,10 +407,10 @@ _DEFAULT_ACTIVATIONS = {
 
 
 def convert_recurrent_weights(graph: Graph) -> Graph:
-    """Return the graph with recurrent layers that take their weights as torch has them.
+    """Return the graph with recurrent layers whose weights are in torch's order.
 
-    Layers that torch cannot run (peepholes, other activations, weights that are computed) stay as
-    they are, and are unknown.
+    Layers that torch cannot run (peepholes, other activations, computed weights) stay unchanged,
+    and are unknown.
     """
     weights = dict(graph.weights)
     nodes = [
@@ -429,13 +423,13 @@ def convert_recurrent_weights(graph: Graph) -> Graph:
 
 
 def _convert_node(node: Node, weights: dict[str, Tensor]) -> Node:
-    """Return the node with torch's weights as its inputs, which are put among all `weights`."""
+    """Return the node with torch's weights as inputs, and add these to `weights`."""
     x, inner_name, outer_name, bias_name, lengths, hidden_state, cell, peepholes = (
         *node.inputs,
         *[""] * 8,
     )[:8]
     inner, outer, bias = map(weights.get, (inner_name, outer_name, bias_name))
-    # Weights must be in the file, in the shapes of gates of one size.
+    # Weights must be in the file, with shapes of gates of one size.
     if inner is None or outer is None or inner.dim() != 3 or (bias_name and bias is None):
         return node
     order, directions = _GATES[node.operator], _directions(node)
@@ -478,7 +472,7 @@ def _directions(node: Node) -> int:
 def _recurrent(
     node: Node, x: Tensor, hidden: Tensor | None, cell: Tensor | None, *weights: Tensor
 ) -> tuple[Tensor, ...]:
-    """One layer, in one direction or both; ONNX's results are steps, directions, samples, size."""
+    """Run one layer, in one or both directions; results are (steps, directions, samples, size)."""
     directions, size = _directions(node), node["hidden_size"]
     zeros = x.new_zeros((directions, x.shape[1], size))
     state: Any = zeros if hidden is None else hidden

@@ -1,4 +1,4 @@
-"""Models out of .onnx files: read without running anything, and run by torch's operators."""
+"""Models from .onnx files: read without running code, and run by torch operators."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ from roofline.workload.models.files.onnx_operators import (
 )
 
 _MAX_KNOWN_ELEMENTS = 4096
-"""Elements of values that are computed beside the pass, because sizes may follow from them."""
+"""Largest value that is computed outside of the pass, as sizes may depend on it, in elements."""
 
 _MAX_MADE_ELEMENTS = 2**24
-"""Elements that one operator may make of such values before it is seen how many it keeps."""
+"""Largest intermediate result of an operator on such values, in elements."""
 
 _OF_SHAPES = ("Shape", "Size")
 _STATISTICS = {"BatchNormalization": (3, 4)}
-"""Which inputs of an operator are no parameters: running means and variances."""
+"""Inputs of operators that are buffers: running means and variances."""
 
 _SIZES = {"Resize": (1, 2), "Upsample": (1,), "OneHot": (2,), "Pad": (2,), "Clip": (1, 2)}
-"""Which inputs of an operator are floats that say how it works."""
+"""Inputs of operators that are settings in floats."""
 
 
 class OnnxModel(torch.nn.Module):
-    """A graph's operators in their order.
+    """A module that runs the operators of a graph in order.
 
-    Sizes that the graph computes for itself (``Shape``, ``Gather``, ``Concat`` …) are computed
-    beside the pass, as Python computes them in eager code, and leave no records.
+    Sizes computed in the graph (``Shape``, ``Gather``, ``Concat`` …) are computed outside of the
+    pass, as Python does in eager code, and are not recorded.
 
     Args:
-        graph: what runs.
-        title: what messages call it.
+        graph: the graph.
+        title: name in messages.
     """
 
     def __init__(self, graph: Graph, *, title: str) -> None:
@@ -88,12 +88,12 @@ class OnnxModel(torch.nn.Module):
         self._last_use = _last_uses(graph)
 
     def forward(self, *args: torch.Tensor, **kwargs: torch.Tensor) -> Any:
-        """What the graph gives of its inputs, by position or by name: a tensor or a tuple."""
+        """Return the outputs of the graph: a tensor or a tuple."""
         if len(args) > len(self.takes) or not set(kwargs) <= set(self.takes[len(args) :]):
-            raise ValueError(f"it takes {', '.join(self.takes)}")
+            raise ValueError(f"unexpected inputs; expected {', '.join(self.takes)}")
         values = dict(zip(self.takes, args, strict=False)) | kwargs
         if missing := [each for each in self.takes if each not in values]:
-            raise ValueError(f"it also takes {', '.join(missing)}")
+            raise ValueError(f"missing inputs: {', '.join(missing)}")
         values |= {name: getattr(self, safe) for name, safe in self._weight_names.items()}
         known = dict(self._constants)
         for position, node in enumerate(self._graph.nodes):
@@ -108,7 +108,7 @@ class OnnxModel(torch.nn.Module):
     def _run(
         self, node: Node, values: dict[str, torch.Tensor], known: dict[str, torch.Tensor]
     ) -> None:
-        """Calls a node, beside the pass where all that it reads is known."""
+        """Run a node, outside of the pass if all its inputs are known."""
         operands: list[Any] = [
             known[name] if name in known else values[name] if name else None for name in node.inputs
         ]
@@ -120,7 +120,7 @@ class OnnxModel(torch.nn.Module):
         for name, result in zip_longest(node.outputs, self._results(node, operands, known)):
             if name and result is None:
                 raise RuntimeError(
-                    f"{node.operator} '{printable(node.name)[:60]}' gives no"
+                    f"{node.operator} '{printable(node.name)[:60]}' has no output"
                     f" '{printable(name)[:60]}'"
                 )
             if name and result is not None and name not in known:
@@ -129,7 +129,7 @@ class OnnxModel(torch.nn.Module):
     def _results(
         self, node: Node, operands: list[Any], known: dict[str, torch.Tensor]
     ) -> tuple[torch.Tensor | None, ...]:
-        """What a node gives; what is small and known by its values is put among these."""
+        """Return the results of a node; small ones with known values are added to `known`."""
         are_known = node.operator not in RANDOM and all(
             name in known for name in node.inputs if name
         )
@@ -153,7 +153,7 @@ def _call(node: Node, operands: list[Any]) -> tuple[torch.Tensor | None, ...]:
         result = function(node, *operands)
     except (RuntimeError, ModelError):
         raise
-    # What the table does not foresee: operands that are left out, attributes of another type.
+    # Invalid calls: omitted operands, attributes of another type.
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
         raise RuntimeError(
             f"{node.operator} '{printable(node.name)[:60]}': {type(error).__name__}:"
@@ -175,7 +175,7 @@ def _sizes(node: Node, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _safe_name(name: str, taken: Any) -> str:
-    """A name that a module may have for a tensor, near that of the file."""
+    """Return a valid attribute name for a tensor, similar to that in the file."""
     safe = re.sub(r"\W", "_", name) or "weight"
     safe = f"w_{safe}" if safe[0].isdigit() or hasattr(torch.nn.Module, safe) else safe
     while safe in taken or safe in ("training", "takes"):
@@ -184,7 +184,7 @@ def _safe_name(name: str, taken: Any) -> str:
 
 
 def _last_uses(graph: Graph) -> dict[int, list[str]]:
-    """The values that nobody reads any more after each node, as eager code would drop them."""
+    """Return the values to release after each node, as in eager code."""
     last: dict[str, int] = {}
     for position, node in enumerate(graph.nodes):
         last |= dict.fromkeys((*node.inputs, *node.outputs), position)
@@ -201,10 +201,7 @@ _MAX_NODES = 1_000_000
 
 
 def _without_functions(path: Path, model: Any) -> Any:
-    """Return the model with the bodies of its functions where they are called.
-
-    A few of them, each of which calls the next one twice, come to more than any memory has.
-    """
+    """Return the model with its functions inlined, if they do not grow beyond a limit."""
     if not model.functions:
         return model
     bodies = {(domain_of(each), each.name): each.node for each in model.functions}
@@ -214,10 +211,10 @@ def _without_functions(path: Path, model: Any) -> Any:
         return nodes_in(bodies.get((domain, name), ()), depth + 1)
 
     def nodes_in(nodes: Iterable[Any], depth: int) -> int:
-        """How many nodes these come to."""
+        """Return the number of nodes after inlining."""
         if depth > _MAX_DEPTH:
             raise FileFormatError(
-                f"{path}: its functions call each other more than {_MAX_DEPTH} deep, or in a circle"
+                f"{path}: function calls nested deeper than {_MAX_DEPTH}, or recursive"
             )
         count = 0
         for node in nodes:
@@ -226,7 +223,7 @@ def _without_functions(path: Path, model: Any) -> Any:
             count += sum(nodes_in(graph.node, depth + 1) for graph in inner)
             if count > _MAX_NODES:
                 raise FileFormatError(
-                    f"{path}: its functions come to more than {_MAX_NODES:,} operators"
+                    f"{path}: more than {_MAX_NODES:,} operators after inlining of functions"
                 )
         return count
 
@@ -235,13 +232,13 @@ def _without_functions(path: Path, model: Any) -> Any:
 
 
 _MAX_FILE_BYTES = 2**31 - 1
-"""What one protobuf message can have; weights beyond that lie in files beside it."""
+"""Limit of a protobuf message; larger weights are in external files."""
 
 _SHOWN = 5
 
 
 def onnx_source(path: Path) -> Source:
-    """Return the model in an .onnx file, and inputs of the shapes it tells, open sizes as 1."""
+    """Return the model in an .onnx file, with inputs of its declared shapes, open sizes as 1."""
     graph = convert_recurrent_weights(_graph(path))
     inputs, input_notes = _inputs(path.name, graph)
     return Source(
@@ -254,13 +251,13 @@ def onnx_source(path: Path) -> Source:
 
 
 def onnx_package() -> Any:
-    """Return the package onnx; ModelError with what installs it where it is missing."""
+    """Return the package onnx; ModelError with an install command if it is missing."""
     try:
         with warnings.catch_warnings(action="ignore"):
             return importlib.import_module("onnx")
     except ImportError as error:
         raise ModelError(
-            "ONNX files take the packages onnx and onnxscript: python -m pip install"
+            "ONNX files need the packages onnx and onnxscript: python -m pip install"
             f" 'roofline[onnx]' ({error_text(error)})"
         ) from None
 
@@ -270,32 +267,27 @@ def _graph(path: Path) -> Graph:
     size_bytes = path.stat().st_size
     if size_bytes > _MAX_FILE_BYTES:
         raise FileFormatError(
-            f"{path}: {format_bytes(size_bytes)} are more than an ONNX file can have; its weights"
-            " belong into a file beside it"
+            f"{path}: {format_bytes(size_bytes)} exceed the limit of an ONNX file; store weights in"
+            " an external file"
         )
     try:
         model = onnx.load_model_from_string(path.read_bytes())
         if not model.HasField("graph") or not model.opset_import:
-            raise FileFormatError(
-                f"{path}: there is no graph in it; it is cut short or no ONNX model"
-            )
+            raise FileFormatError(f"{path}: no graph in the file; truncated or not an ONNX model")
         model = _without_functions(path, model)
     except FileFormatError:
         raise
-    # Its parser raises classes of its own that are not the same in every version.
+    # The parser's exceptions differ between versions.
     except Exception as error:
         raise FileFormatError(
-            f"{path}: the file is cut short or no ONNX model ({type(error).__name__}:"
+            f"{path}: truncated or not an ONNX model ({type(error).__name__}:"
             f" {printable(error_text(error))[:100]})"
         ) from None
     return read_graph(path, model)
 
 
 def _inputs(name: str, graph: Graph) -> tuple[tuple[InputRequest, ...], tuple[str, ...]]:
-    """A tensor for each input of the graph, with 1 where a size is open.
-
-    None where not even the number of sizes is told: then the user must say.
-    """
+    """Return a tensor for each input, with 1 for open sizes; none if a rank is unknown."""
     if any(each.shape is None for each in graph.inputs):
         return (), ()
     requests: list[InputRequest] = []
@@ -307,16 +299,16 @@ def _inputs(name: str, graph: Graph) -> tuple[tuple[InputRequest, ...], tuple[st
                 shape.append(size)
                 continue
             shape.append(1)
-            told = size if isinstance(size, str) else ""
-            open_sizes[told or f"size {place} of {each.name}"] = None
+            label = size if isinstance(size, str) else ""
+            open_sizes[label or f"dimension {place} of {each.name}"] = None
         kind = str(each.dtype).removeprefix("torch.")
         dtype_asked = None if kind == "float32" else dtype(kind)
         requests.append(InputRequest(shape=tuple(shape), dtype=dtype_asked))
     if not open_sizes:
         return tuple(requests), ()
-    told = ", ".join(printable(each)[:40] for each in open_sizes)
+    labels = ", ".join(printable(each)[:40] for each in open_sizes)
     return tuple(requests), (
-        f"{name} leaves sizes open ({told}), which were taken as 1; {argument('inputs')} gives others",
+        f"open sizes of {name} are 1 here: {labels}; {argument('inputs')} sets others",
     )
 
 
@@ -327,18 +319,18 @@ def _notes(name: str, graph: Graph) -> Iterator[str]:
         if node.full_name not in FUNCTIONS and node.operator not in _OF_SHAPES
     )
     if unknown:
-        told = ", ".join(
+        names = ", ".join(
             f"{printable(each)[:60]}{f' (×{count})' if count > 1 else ''}"
             for each, count in unknown.most_common(_SHOWN)
         )
         more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
         yield (
-            f"ONNX operators of {name} that are not known here: {told}{more}; their bytes are"
-            " counted, their FLOP are unknown"
+            f"unknown ONNX operators of {name}: {names}{more}; their bytes are counted, their FLOP"
+            " are unknown"
         )
 
 
-# -- what an operator makes of known values --------------------------------------------------------
+# -- sizes of results with known values ------------------------------------------------------------
 
 _ALWAYS_RECORDED = frozenset(
     {
@@ -346,13 +338,13 @@ _ALWAYS_RECORDED = frozenset(
         *("LSTM", "GRU", "RNN", "Pad", "OneHot", "Resize", "Upsample"),
     }
 )
-"""Products, which must be counted, and what makes much of few numbers."""
+"""Matrix products and convolutions, which must be counted, and operators with large results."""
 
 _UNBOUNDED = 2**62
 
 
 def _made_elements(node: Node, operands: list[Any]) -> int:
-    """Return the most elements that an operator would make of operands whose values are known."""
+    """Return the largest number of elements of a result on operands with known values."""
     given = [each for each in operands if each is not None]
     sizes = [each.numel() for each in given]
     try:
@@ -372,6 +364,6 @@ def _made_elements(node: Node, operands: list[Any]) -> int:
                 return math.prod(sizes)
             case _:
                 return math.prod(torch.broadcast_shapes(*(each.shape for each in given)))
-    # Of values that no size has the operator itself will say what is wrong.
+    # Invalid sizes: the operator itself raises the error.
     except (ArithmeticError, ValueError, TypeError, RuntimeError):
         return _UNBOUNDED

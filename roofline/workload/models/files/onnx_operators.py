@@ -1,8 +1,8 @@
-"""ONNX's operators in torch's: elementwise ones, shapes, reductions, reading and writing at places.
+"""ONNX operators by torch operators: elementwise, shapes, reductions, gather and scatter.
 
-A function takes the node and its operands, None for those that are left out, and gives a tensor or
-a tuple of them. Which torch operator it calls is what is counted: where torch has one operator for
-it, it is that one. Layers are in `onnx_layers`.
+A function takes the node and its operands (None for omitted ones), and returns a tensor or a tuple.
+The torch operators that it calls are counted: a single one where torch has it. Layers are in
+`onnx_layers`.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ RANDOM = frozenset(
         *("Bernoulli", "Multinomial"),
     }
 )
-"""Operators that give something else every time."""
+"""Operators with random results."""
 
 
 class UnsupportedSemanticsError(Exception):
-    """An operator is used in a way that torch's does not have: its FLOP are unknown."""
+    """A use of an operator without torch equivalent: its FLOP are unknown."""
 
 
 def operator(*names: str) -> Callable[[F], F]:
-    """Register a function for ONNX operators; those of other domains with the domain before."""
+    """Register a function for ONNX operators; names in other domains have the domain as prefix."""
 
     def decorate(function: F) -> F:
         FUNCTIONS.update(dict.fromkeys(names, function))
@@ -51,7 +51,7 @@ def operator(*names: str) -> Callable[[F], F]:
 
 
 def _numbers_or_none(tensor: Tensor) -> list[Any] | None:
-    """Return the values of a tensor in their order; None where only its shape is known."""
+    """Return the values of a tensor in order; None for a fake tensor."""
     with _disable_current_modes():
         if isinstance(tensor, FakeTensor) or tensor.is_meta:
             return None
@@ -59,7 +59,7 @@ def _numbers_or_none(tensor: Tensor) -> list[Any] | None:
 
 
 def numbers(tensor: Tensor) -> list[Any]:
-    """Return the values of a tensor in their order; RuntimeError where only its shape is known."""
+    """Return the values of a tensor in order; RuntimeError for a fake tensor."""
     found = _numbers_or_none(tensor)
     if found is None:
         raise RuntimeError("a size depends on the values of a fake tensor")
@@ -67,7 +67,7 @@ def numbers(tensor: Tensor) -> list[Any]:
 
 
 def integers(tensor: Tensor) -> list[int]:
-    """Return the values of a tensor as whole numbers; raises as `numbers`."""
+    """Return the values of a tensor as integers; raises like `numbers`."""
     return [int(each) for each in numbers(tensor)]
 
 
@@ -77,14 +77,14 @@ def _number(tensor: Tensor) -> float | None:
 
 
 def attribute_or_input(node: Node, name: str, operand: Tensor | None) -> list[int] | None:
-    """Return whole numbers that were an attribute first and an input later; None: left out."""
+    """Return integers that are an attribute or, in newer opsets, an input; None if omitted."""
     if operand is not None:
         return integers(operand)
     found: Iterable[int] | None = node.get(name)
     return None if found is None else [int(each) for each in found]
 
 
-# -- tables: operators that are one call of torch's ------------------------------------------------
+# -- tables of operators with one torch equivalent -------------------------------------------------
 
 _UNARY: Mapping[str, Callable[[Tensor], Tensor]] = {
     **{
@@ -158,7 +158,7 @@ _WITH_ATTRIBUTES: Mapping[str, Function] = {
     "Concat": lambda node, *of: torch.cat(of, node["axis"]),
     "Einsum": lambda node, *of: torch.einsum(node["equation"], *of),
     "Range": lambda _, *of: torch.arange(*(numbers(each)[0] for each in of), dtype=of[0].dtype),
-    # Types and places.
+    # Types and positions.
     "Cast": lambda node, x: x.to(dtype_of(Path(node.name), node["to"], node.name)),
     "CastLike": lambda _, x, like: x.to(like.dtype),
     "ArgMax": lambda node, x: torch.argmax(x, node.get("axis", 0), keepdim=_keeps(node)),
@@ -225,7 +225,7 @@ def _call_binary(
     function: Callable[[Tensor, Tensor], Tensor], node: Node, x: Tensor, y: Tensor
 ) -> Tensor:
     if node.opset < 7 and node.get("broadcast") and "axis" in node.attributes:
-        # The axis placed the dimensions of the second operand in the first.
+        # The axis aligns the dimensions of the second operand with the first.
         behind = x.dim() - node["axis"] % x.dim() - y.dim()
         y = y.reshape(*y.shape, *[1] * behind)
     return function(x, y)
@@ -246,7 +246,7 @@ FUNCTIONS: dict[str, Function] = {
     **{name: functools.partial(_call_binary, each) for name, each in _BINARY.items()},
     **{name: functools.partial(_call_reduction, each) for name, each in _REDUCTIONS.items()},
 }
-"""What a node calls, by its full name; an operator that is not here is not known."""
+"""Functions of known operators, by full name."""
 
 
 # -- elementwise -----------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ FUNCTIONS: dict[str, Function] = {
 
 @operator("Pow")
 def _power(_node: Node, x: Tensor, exponent: Tensor) -> Tensor:
-    """In the type of the base; a known exponent is a number, as eager code has it."""
+    """Return a power in the type of the base; a known exponent is a number, as in eager code."""
     if exponent.numel() == 1 and not exponent.requires_grad:
         found = _number(exponent)
         if found is not None:
@@ -283,7 +283,7 @@ def _prelu(_node: Node, x: Tensor, slope: Tensor) -> Tensor:
 
 @operator("HardSigmoid")
 def _hard_sigmoid(node: Node, x: Tensor) -> Tensor:
-    """A line between 0 and 1; torch has that of the slope 1/6."""
+    """Return a hard sigmoid; torch has that of slope 1/6."""
     alpha, beta = node.get("alpha", 0.2), node.get("beta", 0.5)
     if math.isclose(alpha, 1 / 6, rel_tol=1e-5) and beta == 0.5:
         return functional.hardsigmoid(x)
@@ -292,7 +292,7 @@ def _hard_sigmoid(node: Node, x: Tensor) -> Tensor:
 
 @operator("CumSum")
 def _cumulative_sum(node: Node, x: Tensor, axis: Tensor) -> Tensor:
-    """Along an axis, from either end, with the element itself or without."""
+    """Return sums along an axis, from either end, inclusive or exclusive."""
     dimension, is_reverse = integers(axis)[0], node.get("reverse", 0)
     x = torch.flip(x, (dimension,)) if is_reverse else x
     result = torch.cumsum(x, dimension)
@@ -303,7 +303,7 @@ def _cumulative_sum(node: Node, x: Tensor, axis: Tensor) -> Tensor:
 
 @operator("Dropout")
 def _dropout(node: Node, x: Tensor, _ratio: Any = None, training: Tensor | None = None) -> Any:
-    """Nothing, in inference; its mask is all true."""
+    """Return the operand: inference only; the mask is all true."""
     if training is not None and _number(training) != 0:
         raise UnsupportedSemanticsError("dropout in training mode")
     return x if len(node.outputs) == 1 else (x, torch.ones_like(x, dtype=torch.bool))
@@ -328,7 +328,7 @@ def _top_k(node: Node, x: Tensor, count: Tensor | None = None) -> tuple[Tensor, 
 
 @operator("Reshape")
 def _reshape(node: Node, x: Tensor, shape: Tensor) -> Tensor:
-    """Into a shape in which 0 stands for the size that was there, and -1 for what is left."""
+    """Reshape; size 0 keeps the old size, -1 is inferred."""
     sizes = integers(shape)
     if not node.get("allowzero", 0):
         sizes = [x.shape[place] if each == 0 else each for place, each in enumerate(sizes)]
@@ -361,7 +361,7 @@ def _squeeze(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
 
 @operator("Split")
 def _split(node: Node, x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, ...]:
-    """Into parts of the sizes that are given, or of the same."""
+    """Split into parts of given or equal sizes."""
     axis = node.get("axis", 0)
     same = -(-x.shape[axis] // len(node.outputs))
     return tuple(torch.split(x, attribute_or_input(node, "split", sizes) or same, axis))
@@ -394,7 +394,7 @@ def _constant(node: Node) -> Tensor:
     for name, each in node.attributes.items():
         if kind := {"value_float": torch.float32, "value_int": torch.int64}.get(name.rstrip("s")):
             return torch.tensor(each, dtype=kind)
-    raise UnsupportedSemanticsError("a constant of texts, or a sparse one")
+    raise UnsupportedSemanticsError("a string or sparse constant")
 
 
 @operator("ConstantOfShape")
@@ -414,7 +414,7 @@ def _eye_like(node: Node, x: Tensor) -> Tensor:
 
 @operator("Pad")
 def _pad(node: Node, x: Tensor, *operands: Tensor | None) -> Tensor:
-    """At the ends of axes, with a value, the border, or what is mirrored there."""
+    """Pad both ends of axes, by a value, edge or reflection."""
     pads, value, axes = (*operands, None, None, None)[:3]
     sizes = attribute_or_input(node, "pads", pads) or []
     along = attribute_or_input(node, "axes", axes) or list(range(x.dim()))
@@ -447,7 +447,7 @@ def _center_crop_pad(node: Node, x: Tensor, shape: Tensor) -> Tensor:
 
 @operator("DepthToSpace")
 def _depth_to_space(node: Node, x: Tensor) -> Tensor:
-    """Channels into pixels; torch's pixel shuffle is the order CRD."""
+    """Rearrange channels into pixels; torch's pixel shuffle is the mode CRD."""
     block = node["blocksize"]
     if node.get("mode", "DCR") == "CRD":
         return functional.pixel_shuffle(x, block)
@@ -466,14 +466,14 @@ def _space_to_depth(node: Node, x: Tensor) -> Tensor:
     return parts.reshape(batch, channels * block**2, rows, columns)
 
 
-# -- places ----------------------------------------------------------------------------------------
+# -- gather and scatter ----------------------------------------------------------------------------
 
 _FEW = 4096
 
 
 @operator("Gather")
 def _gather(node: Node, x: Tensor, indices: Tensor) -> Tensor:
-    """Slices along an axis: rows of a table as torch's embedding reads them."""
+    """Gather slices along an axis; rows of a table by torch's embedding."""
     axis = node.get("axis", 0) % max(x.dim(), 1)
     known = _numbers_or_none(indices) if indices.numel() <= _FEW else None
     if known is not None and not indices.dim():
@@ -489,7 +489,7 @@ def _gather(node: Node, x: Tensor, indices: Tensor) -> Tensor:
 @operator("GatherND")
 def _gather_nd(node: Node, x: Tensor, indices: Tensor) -> Tensor:
     if node.get("batch_dims", 0):
-        raise UnsupportedSemanticsError("GatherND in batches")
+        raise UnsupportedSemanticsError("GatherND with batch dimensions")
     return x[tuple(indices.unbind(-1))]
 
 
@@ -507,7 +507,7 @@ def _scatter_elements(node: Node, x: Tensor, indices: Tensor, updates: Tensor) -
 def _scatter_nd(node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     how = node.get("reduction", "none")
     if how not in ("none", "add"):
-        raise UnsupportedSemanticsError(f"ScatterND that reduces by {how}")
+        raise UnsupportedSemanticsError(f"ScatterND with reduction {how}")
     return torch.index_put(x, tuple(indices.unbind(-1)), updates, accumulate=how == "add")
 
 
@@ -520,12 +520,12 @@ def _one_hot(node: Node, indices: Tensor, depth: Tensor, values: Tensor) -> Tens
     return result.movedim(-1, node.get("axis", -1))
 
 
-# -- operators that no table has: their bytes are counted, their FLOP are unknown ------------------
+# -- unknown operators: their bytes are counted, their FLOP are unknown ----------------------------
 
-# These stand apart from the model's class: caches of the file of a model are emptied after a pass.
+# Not in the file of the model's class, whose caches are cleared after a pass.
 
 NAMESPACE = "onnx_operator"
-"""How results call them: ``onnx_operator.FancyAttention``."""
+"""Namespace in results: ``onnx_operator.FancyAttention``."""
 
 _LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
 _DTYPES = tuple(DTYPES.values())
@@ -534,9 +534,9 @@ _DTYPES = tuple(DTYPES.values())
 def call_unknown(
     node: Node, operands: Sequence[Tensor | None], known: Mapping[str, Value], *, title: str
 ) -> tuple[Tensor | None, ...]:
-    """What an operator gives that is not known, by the shapes that the file tells.
+    """Return the results of an unknown operator, with the shapes declared in the file.
 
-    None where the node leaves an output out; ModelError where the file tells no shape.
+    Omitted outputs are None. Raises ModelError if the file declares no shape.
     """
     name = printable(node.full_name)[:80]
     sizes, ranks, kinds = list[int](), list[int](), list[int]()
@@ -545,9 +545,9 @@ def call_unknown(
         found = [each for each in shape or () if isinstance(each, int) and each >= 0]
         if value is None or shape is None or len(found) != len(shape):
             raise ModelError(
-                f"{title}: the ONNX operator {name} ('{printable(node.name)[:60]}') is not known"
-                " here, and the file does not tell what shape it gives; run"
-                " onnx.shape_inference.infer_shapes on it, or export the model as .pt2"
+                f"{title}: unknown ONNX operator {name} ('{printable(node.name)[:60]}') without a"
+                " declared output shape; run onnx.shape_inference.infer_shapes on the model, or"
+                " export it as .pt2"
             )
         sizes += found
         ranks.append(len(found))
@@ -560,7 +560,7 @@ def call_unknown(
 
 @functools.cache
 def _torch_operator(name: str) -> Any:
-    """torch's operator of that name, made when it is first met."""
+    """Return the torch operator of that name, defined on first use."""
     _LIBRARY.define(f"{name}(Tensor[] inputs, int[] sizes, int[] ranks, int[] kinds) -> Tensor[]")
 
     def results(
@@ -574,7 +574,7 @@ def _torch_operator(name: str) -> Any:
         ]
 
     def refuse(*_: Any) -> Any:
-        raise ModelError(f"the ONNX operator {name} is not known here: it can be counted, not run")
+        raise ModelError(f"unknown ONNX operator {name}: it can be counted, but not run")
 
     torch.library.register_fake(f"{NAMESPACE}::{name}", results, lib=_LIBRARY)
     _LIBRARY.impl(name, refuse, "CPU")

@@ -1,4 +1,4 @@
-"""What lies in a .pt2 file: its program, its weights, and what would be unpickled or run."""
+"""Checks of .pt2 files: program, weights, and anything that would be unpickled or run."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from roofline.core.units import format_bytes
 from roofline.errors import FileFormatError, argument
 from roofline.workload.models.files.archives import Archive, open_archive
 
-# torch looks operators up by name in all of its own package, where ``torch.os.system`` and
-# ``torch.ops.import_module.__call__`` would be found, computes sizes by evaluating text, and writes
-# Python code in which the names of weights and modules stand. So every name and every text is
-# checked here first: what a program that `torch.export.save` wrote never says is refused.
+# torch looks up operators by name in its whole package, which includes ``torch.os.system`` and
+# ``torch.ops.import_module.__call__``, evaluates sizes as Python code, and writes names of weights
+# and modules into Python code. So all names and texts are checked here first: anything that
+# `torch.export.save` never writes is rejected.
 
 _OPERATOR = re.compile(r"torch\.ops\.([A-Za-z]\w*)\.([A-Za-z_]\w*)(?:\.([A-Za-z]\w*))?")
 _SIZE_FUNCTION = re.compile(r"torch\._?sym_[a-z]\w*|math\.[a-z]\w*")
@@ -38,12 +38,12 @@ _HIGHER_ORDER = frozenset(
         *("flex_attention", "hints_wrapper", "run_const_graph"),
     }
 )
-"""Operators of graphs that run nothing but the graphs and operators that they are given."""
+"""Higher-order operators that run only the graphs and operators passed to them."""
 
 _FILE_ARGUMENT = re.compile(r"(^|_)(file|filename|path|url|uri|dir|folder)s?($|_)")
 _OPENING = frozenset({"from_file", "save", "load", "read_file", "write_file", "load_library"})
 
-MISSING = "which torch does not have here; import the package that brings it, from Python"
+MISSING = "which is not loaded; import its package first, in Python"
 
 _KINDS = (
     torch._ops.OpOverload,
@@ -55,23 +55,23 @@ _KINDS = (
 def refusal_reason(target: object) -> str:
     """Return why a program may not call ``"torch.ops.aten.relu.default"``; ``""`` if it may."""
     if not isinstance(target, str):
-        return "which is no operator"
+        return "which is not an operator"
     if _SIZE_FUNCTION.fullmatch(target) or _PYTHON_OPERATOR.fullmatch(target):
         return ""
     parts = _OPERATOR.fullmatch(target)
     if parts is None:
-        return "which is no operator"
+        return "which is not an operator"
     if parts[1] == "higher_order":
-        return "" if parts[2] in _HIGHER_ORDER else "which is not run from files"
+        return "" if parts[2] in _HIGHER_ORDER else "which is not allowed in files"
     found: Any = torch.ops
     for name in filter(None, parts.groups()):
         try:
             found = getattr(found, name)
-        # What is registered wrongly raises more than AttributeError.
+        # Invalid registrations raise more than AttributeError.
         except (AttributeError, RuntimeError):
             return MISSING
     if not isinstance(found, _KINDS):
-        return "which is no operator"
+        return "which is not an operator"
     many: Any = getattr(found, "_schemas", {})
     opens_files = parts[2] in _OPENING or any(
         "str" in str(argument.type) and _FILE_ARGUMENT.search(argument.name)
@@ -91,18 +91,18 @@ _FUNCTIONS = frozenset(
         *("Eq", "Ne", "Lt", "Le", "Gt", "Ge", "Integer", "Float", "Rational"),
     }
 )
-"""What torch writes: its own functions and sympy's, none of which looks anything up by a text."""
+"""Functions that torch writes: its own and sympy's, none of which looks up names."""
 
 _POWERS = ("LShift", "RShift", "PowByNatural", "FloatPow")
 _MAX_LENGTH = 2000
 _MAX_EXPONENT = 64
-"""What powers of powers may come to: numbers stay small enough to compute."""
+"""Largest product of nested exponents: numbers stay small enough to compute."""
 
 _MAX_NUMBER = 2**64
 
 
 def is_arithmetic(text: str) -> bool:
-    """Whether evaluating a text does nothing but arithmetic, and soon ends."""
+    """Return whether a text is only arithmetic, fast to evaluate."""
     try:
         tree = ast.parse(text if len(text) <= _MAX_LENGTH else "", mode="eval")
         return _power(tree.body) <= _MAX_EXPONENT
@@ -111,7 +111,7 @@ def is_arithmetic(text: str) -> bool:
 
 
 def _power(part: ast.AST) -> float:
-    """The largest product of exponents that stand within each other; infinite: no arithmetic."""
+    """Return the largest product of nested exponents; infinite for anything but arithmetic."""
     own = 1.0
     match part:
         case ast.Constant(value=int() | float() as value) if abs(value) <= _MAX_NUMBER:
@@ -135,17 +135,17 @@ def _power(part: ast.AST) -> float:
 
 
 def _exponent(node: ast.expr) -> float:
-    """The exponent of a power; infinite where it is computed."""
+    """Return the exponent of a power; infinite for a computed one."""
     while isinstance(node, ast.UnaryOp):
         node = node.operand
     match node:
         case ast.BinOp(left=left, op=ast.Div()):
-            # A root, as sympy writes it: x**(1/2).
+            # A root in sympy's form: x**(1/2).
             return _exponent(left)
         case ast.Constant(value=int() | float() as value):
             return int(value)
         case ast.Name():
-            # Two to the power of a size is what a model may ask for.
+            # A model may use two to the power of a size.
             return 1
         case _:
             return math.inf
@@ -153,7 +153,7 @@ def _exponent(node: ast.expr) -> float:
 
 _NAME = re.compile(r"[A-Za-z_]\w{0,499}")
 _FORBIDDEN_CHARACTERS = re.compile(r'["\\\x00-\x1f\x7f\u2028\u2029]')
-"""What no name of a weight or module has: torch writes them between quotes into code."""
+"""Characters not allowed in names of weights and modules, which torch writes into code."""
 
 _CONTAINERS = (
     "builtins.tuple",
@@ -167,22 +167,22 @@ _OTHER_OUTPUTS = re.compile(r"(transformers|torch)(\.\w+)+")
 
 
 def _program(path: Path, text: bytes) -> Mapping[str, Any]:
-    """The program's description, once nothing in it can run code."""
+    """Return the program's description, checked for code."""
     try:
         program = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise FileFormatError(
-            f"{path}: the program in it is damaged: {printable(str(error)[:100])}"
+            f"{path}: the program is damaged: {printable(str(error)[:100])}"
         ) from None
     if not isinstance(program, dict) or "graph_module" not in program:
-        raise FileFormatError(f"{path}: the program in it has no graph; export the model again")
+        raise FileFormatError(f"{path}: the program has no graph; export the model again")
     for where, value in _values(program):
         _check(path, where, value)
     return program
 
 
 def _values(program: Any) -> Iterator[tuple[str, Any]]:
-    """Everything in it with the key that it stands under, without recursion."""
+    """Yield all values with their keys, without recursion."""
     waiting: list[tuple[str, Any]] = [("", program)]
     while waiting:
         where, value = waiting.pop()
@@ -203,13 +203,13 @@ _NAMED_VALUES = (
     *("custom_obj_values", "range_constraints"),
 )
 _HUGE_NUMBER = re.compile(r"\D*0*[1-9]\d{6,}")
-"""Symbols of sizes are numbered, and torch counts up to each number."""
+"""Numbers of size symbols, up to which torch counts."""
 
 
 def _check(path: Path, where: str, value: Any) -> None:
-    """Refuses a value that names or computes what no exported program does."""
+    """Reject names and expressions that exported programs never contain."""
     if where == "expr_str" and not (isinstance(value, str) and is_arithmetic(value)):
-        raise _refused(path, f"a size is {_quote(value)}, which is no arithmetic")
+        raise _refused(path, f"a size is {_quote(value)}, which is not arithmetic")
     if isinstance(value, dict):
         for target in (value[key] for key in ("target", "as_operator") if key in value):
             why = refusal_reason(target)
@@ -219,12 +219,12 @@ def _check(path: Path, where: str, value: Any) -> None:
                 raise _refused(path, f"the program calls {_quote(target)}, {why}")
         for name in value if where in _NAMED_VALUES else ():
             if not _NAME.fullmatch(name):
-                raise _refused(path, f"a value called {_quote(name)}, which is no name")
+                raise _refused(path, f"a value has the invalid name {_quote(name)}")
             if where == "range_constraints" and _HUGE_NUMBER.fullmatch(name):
                 raise _refused(path, f"more than a million sizes, up to {_quote(name)}")
     elif isinstance(value, str) and value:
         if where in _NAMES and not _NAME.fullmatch(value):
-            raise _refused(path, f"something called {_quote(value)}, which is no name")
+            raise _refused(path, f"invalid name {_quote(value)}")
         if where in _PATHS:
             _check_path(path, value)
         if where in ("in_spec", "out_spec"):
@@ -232,16 +232,16 @@ def _check(path: Path, where: str, value: Any) -> None:
 
 
 def _check_path(path: Path, name: str) -> None:
-    """Refuses a name of a weight or module that would be code where torch writes it into some."""
+    """Reject names of weights and modules that could inject code."""
     if _FORBIDDEN_CHARACTERS.search(name):
-        raise _refused(path, f"something is called {_quote(name)}")
+        raise _refused(path, f"invalid name {_quote(name)}")
 
 
-# -- what goes in and comes out --------------------------------------------------------------------
+# -- inputs and outputs ----------------------------------------------------------------------------
 
 
 def _parts(text: str) -> list[tuple[str, Any]] | None:
-    """Everything in a text of JSON; None where it is none."""
+    """Return all values in a JSON text; None if it is invalid."""
     try:
         return list(_values(json.loads(text)))
     except (ValueError, RecursionError):
@@ -249,7 +249,7 @@ def _parts(text: str) -> list[tuple[str, Any]] | None:
 
 
 def output_types(program: Mapping[str, Any]) -> tuple[str, ...]:
-    """The types of what goes in and comes out that are no plain containers."""
+    """Return the types of inputs and outputs that are not plain containers."""
     found = [
         str(part.get("type"))
         for where, value in _values(program)
@@ -261,25 +261,24 @@ def output_types(program: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _check_structure(path: Path, text: str) -> None:
-    """How inputs and outputs are nested; torch imports modules that it names."""
+    """Reject foreign types in the structure of inputs and outputs, which torch would import."""
     if (parts := _parts(text)) is None:
-        raise _refused(path, "the structure of its inputs cannot be read")
+        raise _refused(path, "the structure of its inputs is invalid")
     for where, value in parts:
         if where == "type" and value is not None and value not in _CONTAINERS:
             if not (isinstance(value, str) and _OTHER_OUTPUTS.fullmatch(value)):
-                raise _refused(path, f"an input or output is of the type {_quote(value)}")
+                raise _refused(path, f"an input or output has the type {_quote(value)}")
         elif where == "context" and isinstance(value, str):
-            # The keys of a dictionary: they become names of arguments in code that torch writes.
+            # Keys of a dictionary become argument names in code that torch writes.
             for _, part in _parts(value) or [("", value)]:
                 if isinstance(part, dict) and not part.keys().isdisjoint(_IMPORTED):
-                    what = "an input is of a type of its own, which torch would import"
-                    raise _refused(path, what)
+                    raise _refused(path, "an input has a custom type, which torch would import")
                 if isinstance(part, str) and not re.fullmatch(r"[\w .:/-]*", part):
-                    raise _refused(path, f"an input is called {_quote(part)}")
+                    raise _refused(path, f"an input has the invalid name {_quote(part)}")
 
 
 def _refused(path: Path, why: str) -> FileFormatError:
-    return FileFormatError(f"{path}: not opened: {why}; torch.export writes no such thing")
+    return FileFormatError(f"{path}: not opened: {why}; not written by torch.export")
 
 
 def _quote(value: object) -> str:
@@ -290,7 +289,7 @@ _MAX_TEXT_BYTES = 2**29
 _MAX_EXAMPLES_BYTES = 2**31
 
 _LEGACY_PROGRAM = "serialized_exported_program.json"
-"""What the program is called in files of torch before 2.7."""
+"""Name of the program in files of torch before 2.7."""
 
 _LEGACY_PICKLES = (
     "serialized_state_dict.pt",
@@ -303,44 +302,44 @@ _LEGACY_TEXTS = ("version", _LEGACY_PROGRAM, "extra_files")
 
 _STORED = re.compile(r"[A-Za-z0-9_.-]+")
 _MAX_EXPANDED_ELEMENTS = 2**26
-"""Elements of a tensor that is stored as fewer, each of which stands for several."""
+"""Limit for tensors stored with fewer elements (stride 0)."""
 
 
 def check_program_file(archive: Archive, *, allow_pickle: bool) -> Mapping[str, Any]:
-    """Return the description of a program, once loading its file runs no code of it."""
+    """Return the description of a program, after checks that loading runs no code in the file."""
     path, models = archive.path, archive.within("models/")
     for folder, what in (
-        ("data/aotinductor/", "machine code that AOTInductor compiled"),
-        ("data/executorch/", "a program for ExecuTorch"),
+        ("data/aotinductor/", "machine code of AOTInductor"),
+        ("data/executorch/", "an ExecuTorch program"),
     ):
         if archive.within(folder):
             raise FileFormatError(
-                f"{path}: it holds {what}, whose operators cannot be seen; give the file that"
-                " torch.export.save wrote"
+                f"{path}: contains {what}, whose operators are not readable; use the file of"
+                " torch.export.save"
             )
     for name in archive.size_bytes:
-        # torch finds members whatever the case of their names, and writes none in capitals.
+        # torch ignores the case of names, and writes no capitals.
         if name != name.lower() and not name.startswith("extra"):
-            raise _refused(path, f"{_quote(name)} in it is in capitals")
+            raise _refused(path, f"member {_quote(name)} has capitals")
     place, pickles = _LEGACY_PROGRAM, _LEGACY_PICKLES
     if any(each.endswith(_LEGACY_PROGRAM) for each in archive.size_bytes):
-        # torch looks for what it writes now first: what is here would not be what it opens.
+        # torch prefers the new format, so a file with both would open differently.
         for name in archive.size_bytes:
             known = (*_LEGACY_TEXTS, *_LEGACY_PICKLES)
             if archive.folder or name.partition("/")[0] not in known:
-                raise _refused(path, f"{_quote(name)} lies beside a program of torch before 2.7")
+                raise _refused(path, f"{_quote(name)} next to a program of torch before 2.7")
     elif not models:
         raise FileFormatError(
-            f"{path}: there is no exported program in it; torch.export.save writes .pt2 files"
+            f"{path}: no exported program in the file; write it with torch.export.save"
         )
-    # Of anything in this folder torch takes the name without its last five characters.
+    # torch uses the names in this folder without their last five characters.
     elif models != ("models/model.json",):
         names = ", ".join(printable(each[7:].removesuffix(".json"))[:60] for each in models[:5])
         raise FileFormatError(
-            f"{path}: it holds programs called {names}; save the one that is meant alone"
+            f"{path}: contains the programs {names}; expected one program 'model', save it alone"
         )
     elif not archive.folder:
-        raise FileFormatError(f"{path}: not all of it lies in one folder, as torch writes it")
+        raise FileFormatError(f"{path}: its members are not in one folder, as torch writes them")
     else:
         place, pickles = "models/model.json", ("data/sample_inputs/model.pt",)
         for kind in ("weights", "constants"):
@@ -352,7 +351,7 @@ def check_program_file(archive: Archive, *, allow_pickle: bool) -> Mapping[str, 
 
 
 def _check_payload(archive: Archive, kind: str, *, allow_pickle: bool) -> None:
-    """Refuses weights or constants that are pickles, missing, or larger than what is there."""
+    """Reject weights or constants that are pickled, missing, or larger than their data."""
     path = archive.path
     if (earlier := f"data/{kind}/model.pt") in archive:
         if not allow_pickle:
@@ -365,7 +364,7 @@ def _check_payload(archive: Archive, kind: str, *, allow_pickle: bool) -> None:
         for known, entry in entries.items():
             _check_tensor(archive, f"data/{kind}", known, entry, allow_pickle=allow_pickle)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise FileFormatError(f"{path}: '{name}' in it is damaged") from None
+        raise FileFormatError(f"{path}: member '{name}' is damaged") from None
 
 
 def _check_tensor(
@@ -375,7 +374,7 @@ def _check_tensor(
     where, what = f"{folder}/{file}", f"{path}: the tensor '{printable(name)[:60]}'"
     _check_path(path, name)
     if not _STORED.fullmatch(file) or where not in archive:
-        raise FileFormatError(f"{what} is missing in it")
+        raise FileFormatError(f"{what} is missing")
     if entry.get("use_pickle") or file.startswith(("custom_obj", "opaque_obj")):
         if not allow_pickle:
             raise _pickle_error(path, f"'{printable(name)[:60]}' is pickled")
@@ -384,22 +383,21 @@ def _check_tensor(
     sizes = tuple(int(each["as_int"]) for each in meta["sizes"])
     device, size_bytes = str(meta["device"]["type"]), archive.size_bytes[where]
     elements = math.prod(sizes)
-    # Where nothing is stored, torch makes as many zeros as are asked for.
+    # Without data torch allocates zeros of the whole shape.
     if min(sizes, default=0) < 0 or (elements and not size_bytes):
-        raise FileFormatError(f"{what} has the shape {sizes} and no values in the file")
-    # torch copies what is repeated.
+        raise FileFormatError(f"{what} has shape {sizes} but no data in the file")
+    # torch copies expanded tensors.
     if elements > max(size_bytes, _MAX_EXPANDED_ELEMENTS):
         stored = format_bytes(size_bytes)
-        raise FileFormatError(f"{what} has the shape {sizes} and {stored} of values in the file")
+        raise FileFormatError(f"{what} has shape {sizes} but {stored} of data in the file")
     if device not in ("cpu", "meta"):
         raise FileFormatError(
-            f"{path}: it was exported on '{printable(device)}', which its operators name; export"
-            " the model on the CPU"
+            f"{path}: exported on device '{printable(device)}'; export the model on the CPU"
         )
 
 
 def _check_plain(archive: Archive, name: str) -> None:
-    """Refuse what torch cannot load without running a pickle, as it would then run it."""
+    """Reject a member that torch cannot load without unpickling."""
     content = archive.read(name, max_bytes=_MAX_EXAMPLES_BYTES)
     if content.startswith(b"PK"):
         open_archive(archive.path, io.BytesIO(content))
@@ -411,17 +409,17 @@ def _check_plain(archive: Archive, name: str) -> None:
 
 
 _IMPORT = re.compile(r"GLOBAL ([\w.]+)")
-"""How torch names an import of a pickle that it does not run."""
+"""torch's message about a rejected import in a pickle."""
 
 
 def refused_import(error: BaseException | None) -> str:
-    """Return ``" that imports posix.mkdir"`` of a pickle that torch refused to load."""
+    """Return ``" that imports posix.mkdir"`` for a pickle that torch rejected."""
     found = _IMPORT.search(str(error))
     return f" that imports {printable(found[1])[:80]}" if found else ""
 
 
 def _pickle_error(path: Path, what: str) -> FileFormatError:
     return FileFormatError(
-        f"{path}: {what}, and unpickling runs what a file says; add"
-        f" {argument('allow_pickle', True)} if you trust it"
+        f"{path}: {what}, and unpickling runs code in the file; if you trust it, add"
+        f" {argument('allow_pickle', True)}"
     )

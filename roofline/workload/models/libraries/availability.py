@@ -1,7 +1,7 @@
-"""Whether a library of models can be imported here, and if not, why, in one line.
+"""Import of model libraries, with a one-line reason for failures.
 
-Any exception counts as absent. timm and transformers both import torchvision where they find one:
-a torchvision that is broken must not break them.
+Any exception counts as absent. timm and transformers import torchvision if they find it: a broken
+torchvision must not break them.
 """
 
 from __future__ import annotations
@@ -30,12 +30,10 @@ T = TypeVar("T")
 
 @functools.cache
 def library_or_reason(library: Library) -> tuple[ModuleType | None, str]:
-    """The library, or None and why it cannot be imported: ``"it is not installed (…)"``.
+    """Return the library, or None and the reason: ``"it is not installed (…)"``.
 
-    timm takes a few names from torchvision, for images and for converting layers; none of its
-    models needs them to be built or run, so where torchvision cannot be imported something stands
-    in. transformers asks whether there is a torchvision and does without; one that is there and
-    cannot be imported breaks it, so it is told that there is none.
+    Without a working torchvision, timm gets a stub: it imports a few names that none of its models
+    needs. transformers works without torchvision, but not with a broken one, which is hidden.
     """
     if library == "torchvision":
         return _torchvision_or_reason()
@@ -50,7 +48,7 @@ def library_or_reason(library: Library) -> tuple[ModuleType | None, str]:
     try:
         found, reason = _imported(library)
         if library == "transformers" and found is not None:
-            # It remembers the answer to its first question.
+            # It caches its first answer.
             utilities: Any = _imported("transformers.utils.import_utils")[0]
             utilities.is_torchvision_available()
         return found, reason
@@ -63,8 +61,8 @@ def library_or_reason(library: Library) -> tuple[ModuleType | None, str]:
 def _torchvision_or_reason() -> tuple[ModuleType | None, str]:
     found, reason = _imported("torchvision")
     if found is None and "torchvision::nms" in reason:
-        # Beside a CPU-only torch the compiled part of a CUDA build cannot load, and the import
-        # fails where it describes these two; with schemas for them all else works.
+        # With a CPU-only torch the compiled part of a CUDA build cannot load, and the import fails
+        # at these two operators; with schemas for them the rest works.
         import torch
 
         _forget_torchvision()
@@ -83,11 +81,11 @@ def _torchvision_or_reason() -> tuple[ModuleType | None, str]:
 
 
 _kept_libraries: list[torch.library.Library] = []
-"""A library's definitions go when it is collected."""
+"""Keeps definitions alive, which are removed with their library object."""
 
 
 def install_command() -> str:
-    """What installs timm and transformers beside the roofline that runs here."""
+    """Return the command that installs timm and transformers for this Python."""
     python = "python"
     found = shutil.which(python)
     if found is None or Path(found) != Path(sys.executable):
@@ -96,19 +94,19 @@ def install_command() -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """What an exception is and says, in one line."""
+    """Return the type and message of an exception, in one line."""
     return f"{type(error).__name__}: {error_text(error)}".removesuffix(": ")
 
 
 def with_torchvision(load: Callable[[], T]) -> T:
-    """What `load` gives; if it fails for torchvision's missing schemas, what it gives with them.
+    """Return `load()`, retried with torchvision's missing operator schemas if it fails for them.
 
-    So a user's own file that imports torchvision works wherever the named models do.
+    So users' files that import torchvision work like torchvision's named models.
     """
     try:
         return load()
     except Exception as error:
-        # Said in it, or in what led to it: timm and transformers import torchvision too.
+        # In the error or its causes: timm and transformers import torchvision too.
         cause: BaseException | None = error
         while cause is not None and "torchvision::nms" not in error_text(cause):
             cause = cause.__cause__ or cause.__context__
@@ -119,7 +117,7 @@ def with_torchvision(load: Callable[[], T]) -> T:
 
 def _imported(name: str) -> tuple[ModuleType | None, str]:
     try:
-        # What a library warns about while it is imported is not about the user's model.
+        # Import warnings are not about the user's model.
         with warnings.catch_warnings(action="ignore"):
             return importlib.import_module(name), ""
     except KeyboardInterrupt:
@@ -136,7 +134,7 @@ def _forget_torchvision() -> None:
         del sys.modules[name]
 
 
-# -- a package that has every name, and nothing behind any of them ---------------------------------
+# -- a stub package that has every name ------------------------------------------------------------
 
 
 def _stand_in(self: Any, name: str) -> Any:
@@ -148,12 +146,12 @@ def _stand_in(self: Any, name: str) -> Any:
 
 
 class _StandIn(type):
-    """A class whose every attribute is another one, and of which there are no instances."""
+    """A class whose attributes are further stubs, without instances."""
 
     __getattr__ = _stand_in
 
     def __call__(cls, *_: Any, **__: Any) -> Any:
-        raise ImportError(f"{cls.__name__} is torchvision's, which cannot be imported here")
+        raise ImportError(f"{cls.__name__} is part of torchvision, which cannot be imported here")
 
 
 class _StandInModule(ModuleType):
@@ -172,4 +170,4 @@ class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return _StandInModule(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """There is nothing in it."""
+        """Do nothing: the module is empty."""

@@ -1,9 +1,8 @@
-"""Which names the libraries have, read from their source files: no library is imported for it.
+"""Model names of the libraries, read from their source files without importing them.
 
-Importing one takes seconds; reading the decorators and tables that name its models takes
-milliseconds, so that a name is found, suggested and completed without torch. A library that is not
-installed has no names, and one that names its models in another way has none here: it is asked
-itself where its name is written (``timm:resnet50``).
+An import takes seconds; reading decorators and tables takes milliseconds, so names are found,
+suggested and completed without torch. A library that is not installed, or registers models in
+another way, has no names here; a prefixed name (``timm:resnet50``) is looked up in the library.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from typing import Literal
 Library = Literal["torchvision", "timm", "transformers"]
 
 LIBRARIES: tuple[Library, ...] = ("torchvision", "timm", "transformers")
-"""In the order in which a bare name is looked for."""
+"""In the order of lookup of a bare name."""
 
 PREFIX: dict[Library, str] = {"torchvision": "torchvision", "timm": "timm", "transformers": "hf"}
-"""What is written before a name to take it from that library: ``hf:bert``."""
+"""Prefixes that select a library: ``hf:bert``."""
 
 
 @functools.cache
 def names_of(library: Library) -> frozenset[str]:
-    """The names of a library's models; for transformers, its types (``bert``)."""
+    """Return the names of a library's models; for transformers, its types (``bert``)."""
     if library == "transformers":
         texts = _sources("transformers", "models/auto", "*_auto.py", "auto_mappings.py")
         tables = (table for text in texts for table in _CONFIG_TABLES.findall(text))
@@ -40,7 +39,7 @@ def names_of(library: Library) -> frozenset[str]:
 
 
 def has_model(library: Library, name: str) -> bool:
-    """Whether that library has a model of that name; timm's may end in a tag (``.in1k``)."""
+    """Return whether a library has a model; timm's names may end in a tag (``.in1k``)."""
     if library == "timm":
         plain = name.partition(".")[0]
         return plain in names_of("timm") or plain in _deprecated_timm_names()
@@ -51,13 +50,13 @@ def has_model(library: Library, name: str) -> bool:
 
 @functools.cache
 def transformers_classes() -> frozenset[str]:
-    """The model classes that transformers' auto classes know (``BertForMaskedLM``)."""
+    """Return the model classes of transformers' auto classes (``BertForMaskedLM``)."""
     texts = _sources("transformers", "models/auto", "modeling_auto.py")
     return frozenset(name for text in texts for name in _CLASS_ENTRIES.findall(text))
 
 
 def transformers_type(name: str) -> str | None:
-    """The type that is meant; ``-`` and ``_`` are the same: ``xlm_roberta`` is ``xlm-roberta``."""
+    """Return the type of that name; ``-`` and ``_`` are equal: ``xlm_roberta``, ``xlm-roberta``."""
     return (
         name
         if name in names_of("transformers")
@@ -66,25 +65,25 @@ def transformers_type(name: str) -> str | None:
 
 
 def is_hub_name(name: str) -> bool:
-    """Whether a name looks like that of a model on a hub: it has such signs, and is no type."""
+    """Return whether a name looks like one on the Hugging Face hub, and is no type."""
     has_signs = "-" in name or "/" in name
     return has_signs and bool(names_of("transformers")) and transformers_type(name) is None
 
 
 def is_abstract(name: str) -> bool:
-    """Whether a name looks like that of a class of transformers that is no model of its own."""
+    """Return whether a name looks like an abstract class of transformers."""
     return bool(_ABSTRACT.fullmatch(name)) and bool(names_of("transformers"))
 
 
 def nearest_type(name: str) -> str | None:
-    """The type that begins a name of a model on a hub: ``gpt2`` in ``openai-community/gpt2-xl``."""
+    """Return the type at the start of a hub name: ``gpt2`` in ``openai-community/gpt2-xl``."""
     plain = _normalize_type(name.rpartition("/")[2].lower())
     found = [each for each in _types_by_plain_name() if plain.startswith(each)]
     return _types_by_plain_name()[max(found, key=len)] if found else None
 
 
 def all_names() -> Iterator[str]:
-    """Every name that may be written without its library, those of the first library first."""
+    """Yield all bare names, in the order of the libraries."""
     for library in LIBRARIES:
         yield from sorted(names_of(library))
 
@@ -100,7 +99,7 @@ def _types_by_plain_name() -> dict[str, str]:
 
 @functools.cache
 def _deprecated_timm_names() -> frozenset[str]:
-    """Names that timm still builds, and does not list."""
+    """Return deprecated names, which timm still builds but does not list."""
     return frozenset(
         name
         for text in _sources("timm", "models", "*.py")
@@ -112,26 +111,26 @@ def _deprecated_timm_names() -> frozenset[str]:
 _REGISTRATION = re.compile(
     # @register_model, @register_model() or @register_model(name="quantized_resnet18"), …
     r"""^@register_model\b(?:\(\s*(?:name\s*=\s*)?(?:["'](?P<given>\w+)["'])?\s*\))?[^\n]*\n"""
-    # … whatever stands between it and the function, which is not another one …
+    # … anything between the decorator and its function …
     r"(?:(?!def\s|@register_model\b)[^\n]*\n)*?"
     r"def\s+(?P<function>\w+)",
     re.MULTILINE,
 )
 _DEPRECATIONS = re.compile(r"^register_model_deprecations\(__name__, \{(.*?)^\}", re.M | re.S)
 _DEPRECATED = re.compile(r"""^\s+["'](\w+)["']\s*:""", re.MULTILINE)
-# CONFIG_MAPPING_NAMES = …( to the parenthesis that stands alone, or to the end of its only line.
+# CONFIG_MAPPING_NAMES = …( up to a parenthesis on its own line, or the end of a single line.
 _CONFIG_TABLES = re.compile(r"^CONFIG_MAPPING_NAMES\b.*?(?:\)$|^\))", re.M | re.S)
 _CONFIG_ENTRIES = re.compile(r"""["']([^"'\s]+)["']\s*[,:]\s*["']\w+["']""")
 _CLASS_ENTRIES = re.compile(r"""["'](?!Auto[A-Z]|[A-Z0-9_]+["'])([A-Za-z]\w*[A-Z]\w*)["']""")
 
-# AutoModel and its like make models of other classes; BertPreTrainedModel is what those share.
+# AutoModel… creates models of other classes; BertPreTrainedModel is a common base class.
 _ABSTRACT = re.compile(r"AutoModel(?:For\w+)?|AutoBackbone|\w*PreTrainedModel")
 
 
 def _sources(package: str, folder: str, *patterns: str) -> Iterator[str]:
-    """The text of the files in a folder of a package; nothing where it is not installed."""
+    """Yield the texts of files in a folder of a package; none if it is not installed."""
     try:
-        # Of a top-level package this does not import anything.
+        # For a top-level package this imports nothing.
         spec = find_spec(package)
     except (ImportError, ValueError):
         return
@@ -147,7 +146,7 @@ def _sources(package: str, folder: str, *patterns: str) -> Iterator[str]:
 # -- layers of torch -------------------------------------------------------------------------------
 
 CONTAINERS = frozenset(["Sequential", "TransformerEncoder", "TransformerDecoder"])
-"""Layers that are made of other layers, which a design writes one by one."""
+"""Containers of other layers, which a design lists one by one."""
 
 _NO_LAYERS = re.compile(
     r"Lazy.*|.*Loss|.*Loss2d|.*Base|.*Options|Container|Module|.*(List|Dict)|DataParallel"
@@ -156,18 +155,18 @@ _LISTED = re.compile(r'^\s+"(\w+)",$', re.MULTILINE)
 
 
 def normalize_layer_name(name: str) -> str:
-    """A name as the table of layers has it: ``conv_transpose2d`` is ``convtranspose2d``."""
+    """Return the normalized name of a layer: ``convtranspose2d`` for ``conv_transpose2d``."""
     return name.replace("_", "").lower()
 
 
 def layer_class_names(names: Iterable[str]) -> Iterator[str]:
-    """Those of torch's names that can be layers: no losses, nothing lazy, no containers."""
+    """Yield the names that can be layers: no losses, lazy modules or containers."""
     return (each for each in names if each[0].isupper() and not _NO_LAYERS.fullmatch(each))
 
 
 @functools.cache
 def listed_layers() -> tuple[str, ...]:
-    """Names of layers as they are completed; none where torch lists them in another way."""
+    """Return the layer names for completion; none if torch lists them in another way."""
     for text in _sources("torch", "nn/modules", "__init__.py"):
         names = set(layer_class_names(_LISTED.findall(text))) - CONTAINERS
         return tuple(sorted([*map(normalize_layer_name, names), "attention", "residual"]))

@@ -1,4 +1,4 @@
-"""A transformers configuration of the sizes that a user asks for: checked, and never downloaded."""
+"""transformers configurations with the user's sizes: checked, never downloaded."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from roofline.errors import (
 _FORMS = "write a name (llama-3.1-8b), a config.json, or key=value,key=value"
 
 _MAX_BYTES = 2**24
-"""Of a configuration; published ones have kilobytes."""
+"""Largest configuration file; published ones have kilobytes."""
 
 _LITERALS: Mapping[str, Any] = {"true": True, "false": False, "none": None, "null": None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Sizes of a model as a user asks for them: those of a file, and what is written over them.
+    """Settings of a model: those of a file, and overrides.
 
-    ``origin`` names the file or what is bundled (``""``: the library's defaults), ``source`` says
-    where bundled sizes were published. ``base`` are the settings in it, ``given`` those that were
+    ``origin`` is the file or the bundled name (``""``: the library's defaults), ``source`` the
+    publication of bundled sizes. ``base`` are the settings of the file, ``given`` the overrides
     written as key=value.
     """
 
@@ -47,7 +47,7 @@ class Settings:
 
     @property
     def all(self) -> dict[str, Any]:
-        """What the model is to be built with."""
+        """All settings, overrides included."""
         return {**self.base, **self.given}
 
 
@@ -56,10 +56,10 @@ def _config_error(what: str) -> InputError:
 
 
 def parse_settings(text: str) -> Settings:
-    """Return the settings that ``--config TEXT`` asks for (docs/how-to/model-configurations.md).
+    """Return the settings of ``--config TEXT`` (docs/how-to/model-configurations.md).
 
-    That is ``llama-3.1-8b`` (bundled), ``path/to/config.json`` or its folder,
-    ``hidden_size=256,num_hidden_layers=4``, or one of the first two and what is changed in it.
+    Forms: ``llama-3.1-8b`` (bundled), ``path/to/config.json`` or its folder, and overrides
+    ``hidden_size=256,num_hidden_layers=4``, alone or after one of these.
     """
     items = list(_items(text))
     found = Settings()
@@ -71,20 +71,20 @@ def parse_settings(text: str) -> Settings:
         if not equals or not key.isidentifier():
             raise _config_error(f"'{cut(item)}': expected key=value; {_FORMS}")
         if key in given:
-            raise _config_error(f"{key}: stands twice; leave one out")
+            raise _config_error(f"{key}: given twice; remove one")
         given[key] = _value(key, value)
     if not given and not found.origin:
-        raise _config_error(f"'{cut(text)}': says nothing; {_FORMS}")
+        raise _config_error(f"'{cut(text)}': empty; {_FORMS}")
     return replace(found, given=given)
 
 
 def bundled_names() -> Sequence[str]:
-    """Return the names of the configurations that come with roofline, sorted."""
+    """Return the sorted names of bundled configurations."""
     return sorted(path.stem for path in _folder().glob("*.json"))
 
 
 def _folder() -> Path:
-    """Where they lie: in the package, or in its checkout."""
+    """Return the folder of bundled configurations, in the package or its checkout."""
     package = Path(__file__).parents[3]
     shipped = package / "modelconfigs"
     return shipped if shipped.is_dir() else package.parent / "modelconfigs"
@@ -94,13 +94,13 @@ def _folder() -> Path:
 
 
 def _is_pair(item: str) -> bool:
-    """Whether an item is a setting; files may have a ``=`` in their names."""
+    """Return whether an item is a setting; names of files may contain ``=`` too."""
     before, equals, _ = item.partition("=")
     return bool(equals) and not item.endswith(".json") and not {"/", "\\"} & set(before)
 
 
 def _items(text: str) -> Iterator[str]:
-    """The parts of `text` between the commas that stand outside brackets and quotes."""
+    """Yield the parts of `text` between commas outside of brackets and quotes."""
     depth, start, is_quoted = 0, 0, False
     for position, letter in enumerate(text):
         is_quoted ^= letter == '"'
@@ -109,14 +109,14 @@ def _items(text: str) -> Iterator[str]:
             yield text[start:position].strip()
             start = position + 1
     if depth or is_quoted:
-        what = "a quote" if is_quoted else "brackets"
-        raise _config_error(f"'{cut(text)}': {what} in it do not match")
+        what = "quotes" if is_quoted else "brackets"
+        raise _config_error(f"'{cut(text)}': unbalanced {what}")
     if last := text[start:].strip():
         yield last
 
 
 def _value(key: str, text: str) -> Any:
-    """A number, a truth value, none, a list or table as JSON, else the text itself."""
+    """Return a number, a truth value, none, a list or table from JSON, else the text itself."""
     if text.lower() in _LITERALS:
         return _LITERALS[text.lower()]
     is_json = text.startswith(("[", "{", '"'))
@@ -127,7 +127,7 @@ def _value(key: str, text: str) -> Any:
         fix = 'lists and tables are written as [1,2] and {"a":1}'
         raise _config_error(f"{key}={cut(text)}: not valid JSON; {fix}")
     if not text:
-        raise _config_error(f"{key}=: has no value; write {key}=4096, say")
+        raise _config_error(f"{key}=: has no value; write, for example, {key}=4096")
     return text
 
 
@@ -143,28 +143,28 @@ def _base(item: str) -> Settings:
         path = _folder() / f"{item}.json"
         if not _stat_or_none(path):
             raise _config_error(
-                f"{cut(item)}: no configuration of that name comes with roofline"
-                f"{did_you_mean(item, bundled_names())} (there are {', '.join(bundled_names())};"
-                " nothing is downloaded; a config.json or key=value works too)"
+                f"{cut(item)}: no bundled configuration{did_you_mean(item, bundled_names())}"
+                f" (bundled: {', '.join(bundled_names())}; nothing is downloaded; use also a"
+                " config.json or key=value)"
             )
-    fix = "give a model's config.json"
+    fix = "expected a model's config.json"
     there = _stat_or_none(path)
     if there and there.st_size > _MAX_BYTES:
-        raise refused(str(path), f"is no configuration: it has {there.st_size:,} bytes", fix)
+        raise refused(str(path), f"too large: {there.st_size:,} bytes", fix)
     content: Any = read_json(path, fix=fix)
     if not isinstance(content, dict):
-        raise FileFormatError(f"{path}: holds no table of settings; {fix}")
+        raise FileFormatError(f"{path}: not a table of settings; {fix}")
     found = dict[str, Any](content)
     origin = item if is_bundled else str(path)
     if isinstance(found.get("configuration"), dict):
-        # As bundled files, and copies of one that somebody changed.
+        # Bundled files, and changed copies of them.
         source = str(found.get("source", ""))
         return Settings(origin=origin, source=source, base=found["configuration"])
     return Settings(origin=origin, base=found)
 
 
 def _stat_or_none(path: Path) -> os.stat_result | None:
-    """What lies at a path; None: nothing does, or no path is as long."""
+    """Return the status of a path; None if nothing is there or the path is invalid."""
     try:
         return path.stat()
     except (OSError, ValueError):
@@ -179,25 +179,25 @@ SIZES = (
     *("num_local_experts", "num_experts", "n_routed_experts", "num_experts_per_tok"),
     *("kv_lora_rank", "sliding_window", "max_position_embeddings"),
 )
-"""What decides what a model costs, by transformers' standard names."""
+"""Settings that determine the cost of a model, by transformers' standard names."""
 
 _REQUIRED_SIZES = (
     *("vocab_size", "hidden_size", "num_hidden_layers"),
     *("num_attention_heads", "num_key_value_heads"),
 )
-"""Those of them that no model does without."""
+"""Sizes that every model has."""
 
 _MAX_SIZE = 2**40
-"""No size is as large."""
+"""Larger than any size."""
 
 _MAX_LAYERS = 4096
 """More layers, or heads, than any model has."""
 
 
 def _check_values(config_class: Callable[..., Any], settings: Settings) -> None:
-    """Refuse sizes that are none, before a class fails at them in its own words, or makes them all.
+    """Reject invalid sizes before a class fails on them, or allocates them all.
 
-    Of those in a file, only what no model does without: the others may follow from them.
+    In files only required sizes are checked: others may be derived.
     """
     own_names = getattr(config_class, "attribute_map", {})
     for names, values in ((SIZES, settings.given), (_REQUIRED_SIZES, settings.base)):
@@ -211,7 +211,7 @@ def _check_values(config_class: Callable[..., Any], settings: Settings) -> None:
                 raise _config_error(f"{key}={cut(_shown_value(value))}: must {must}")
             if isinstance(value, (int, float, str)):
                 raise _config_error(
-                    f"{settings.origin}: {key} is {cut(json.dumps(value))}; it must {must}"
+                    f"{settings.origin}: {key}={cut(json.dumps(value))}: must {must}"
                 )
     tables = (settings.all, *(each for each in settings.all.values() if isinstance(each, Mapping)))
     for key, value in (pair for table in tables for pair in table.items()):
@@ -219,17 +219,16 @@ def _check_values(config_class: Callable[..., Any], settings: Settings) -> None:
         is_made = str(key).endswith(("layers", "n_layer", "blocks", "num_labels"))
         if is_made and type(value) is int and value > most:
             raise _config_error(
-                f"{cut(str(key))}={cut(str(value))}: no model has as many; each is made, so there"
-                f" may be {most:,} at most"
+                f"{cut(str(key))}={cut(str(value))}: too many to build; at most {most:,}"
             )
 
 
 Sizes = Callable[[str], int | None]
-"""Gives a size by its standard name; None: it is not a number, or follows from others."""
+"""Lookup of a size by its standard name; None: not a number, or derived from others."""
 
 
 def _sizes_as_written(config_class: Callable[..., Any], values: Mapping[str, Any]) -> Sizes:
-    """Sizes as they were written, else as the class has them where nothing is."""
+    """Return a lookup of sizes as written, else the defaults of the class."""
     own_names = getattr(config_class, "attribute_map", {})
     fields = dataclasses.fields(config_class) if dataclasses.is_dataclass(config_class) else ()
     table = {each.name: each.default for each in fields}
@@ -238,10 +237,10 @@ def _sizes_as_written(config_class: Callable[..., Any], values: Mapping[str, Any
 
 
 def _sizes_in(config: Any) -> Sizes:
-    """Sizes of a configuration; None for one that differs from layer to layer."""
+    """Return a lookup of sizes in a configuration; None for sizes that vary by layer."""
 
     def size(name: str) -> int | None:
-        # Asked for what differs from layer to layer, transformers raises an error of its own.
+        # transformers raises an error for sizes that vary by layer.
         with suppress(Exception):
             return _whole(getattr(config, name, None))
 
@@ -249,28 +248,28 @@ def _sizes_in(config: Any) -> Sizes:
 
 
 def _check_sizes(of: Sizes, asked: str) -> None:
-    """Refuse sizes that do not go together, and say what would."""
+    """Reject inconsistent sizes, with valid ones in the message."""
     heads, shared = of("num_attention_heads"), of("num_key_value_heads")
     width, length = of("hidden_size"), of("head_dim")
     if heads and shared and heads % shared:
         most = min(heads, _MAX_LAYERS)
         divisors = [str(each) for each in range(1, most + 1) if heads % each == 0]
         raise _config_error(
-            f"num_key_value_heads={shared}: the {heads} heads of {asked} cannot share them evenly;"
-            f" {', '.join(divisors[-6:])} divide {heads}"
+            f"num_key_value_heads={shared}: does not divide the {heads} attention heads of {asked};"
+            f" use {', '.join(divisors[-6:])}"
         )
-    # With a head size of its own, a model may be narrower or wider than its heads.
+    # With an explicit head size, the width need not equal that of all heads.
     is_odd = length is None or length == (width or 0) // (heads or 1)
     if heads and width and width % heads and is_odd:
         raise _config_error(
-            f"hidden_size={width}: does not divide into the {heads} heads of {asked};"
-            f" {width // heads * heads or heads} and {(width // heads + 1) * heads} do"
+            f"hidden_size={width}: not a multiple of the {heads} attention heads of {asked};"
+            f" use {width // heads * heads or heads} or {(width // heads + 1) * heads}"
         )
     counts = map(of, ("num_local_experts", "num_experts", "n_routed_experts"))
     experts, chosen = next(filter(None, counts), None), of("num_experts_per_tok")
     if experts and chosen and chosen > experts:
         raise _config_error(
-            f"num_experts_per_tok={chosen}: {asked} has {experts} experts; choose at most {experts}"
+            f"num_experts_per_tok={chosen}: {asked} has {experts} experts; use at most {experts}"
         )
 
 
@@ -289,10 +288,10 @@ _CHECKPOINT_SETTINGS = frozenset(
         *("_attn_implementation", "attn_implementation", "experts_implementation"),
     )
 )
-"""What a checkpoint's config.json says of other things than sizes."""
+"""Settings of a checkpoint's config.json that are no sizes."""
 
 _POSITION_SETTINGS = ("rope_theta", "rope_scaling", "partial_rotary_factor")
-"""What older files call the parts of ``rope_parameters``."""
+"""Parts of ``rope_parameters`` in older files."""
 
 _IGNORED = (
     "model_type",
@@ -313,8 +312,8 @@ def build_config(
     if kind is not None and own is not None and kind != own:
         shown = cut(str(kind))
         raise _config_error(
-            f"{origin or f'model_type={kind}'}: these are sizes of a model of type '{shown}', and"
-            f" {asked} is of type '{own}'; write hf:{shown}"
+            f"{origin or f'model_type={kind}'}: sizes of model type '{shown}', but {asked} has type"
+            f" '{own}'; write hf:{shown}"
         )
     known = _known(config_class)
     if unknown := next((each for each in settings.given if each not in known), None):
@@ -324,17 +323,17 @@ def build_config(
         )
     strange = sorted(set(settings.base) - known)
     if method := next((each for each in strange if callable(getattr(config_class, each, 0))), ""):
-        raise _config_error(f"{origin}: {cut(method)} is no setting; leave it out")
+        raise _config_error(f"{origin}: {cut(method)} is not a setting; remove it")
     if strange:
         shown = ", ".join(map(cut, strange[:5]))
         notes.append(
-            f"{origin}: {shown}{' …' * (len(strange) > 5)}: settings that {of} does not name; they"
-            " are kept, as transformers does"
+            f"{origin}: settings unknown to {of}, kept as in transformers:"
+            f" {shown}{' …' * (len(strange) > 5)}"
         )
     if "quantization_config" in settings.base:
         notes.append(
-            f"{origin} is of quantised weights; they are counted in the type of the"
-            " activations (what fewer bits are worth: --weight-bits)"
+            f"{origin} describes quantized weights, counted here in the type of the activations"
+            " (lower bit widths: --weight-bits)"
         )
     values = {key: value for key, value in settings.all.items() if key not in _IGNORED}
     _check_values(config_class, settings)
@@ -352,7 +351,7 @@ def build_config(
 
 
 def plain_configuration(config: Any) -> Mapping[str, object]:
-    """Return a configuration as plain data, under transformers' standard names too."""
+    """Return a configuration as plain data, with transformers' standard names too."""
     plain: dict[str, object] = json.loads(config.to_json_string(use_diff=False))
     for standard, own in getattr(config, "attribute_map", {}).items():
         if own in plain:
@@ -361,12 +360,12 @@ def plain_configuration(config: Any) -> Mapping[str, object]:
 
 
 def describe_sizes(settings: Settings, config_class: Callable[..., Any]) -> str:
-    """Which sizes those are, in words: ``"the sizes of llama-3.1-8b (…), num_hidden_layers=2"``."""
+    """Return a phrase for the sizes: ``"the sizes of llama-3.1-8b (…), num_hidden_layers=2"``."""
     given = ", ".join(f"{key}={_shown_value(value)}" for key, value in settings.given.items())
     if not settings.origin:
-        return f"{given} and else the default sizes of {_name(config_class)}"
+        return f"{given} and otherwise the default sizes of {_name(config_class)}"
     source = f" ({settings.source})" if settings.source else ""
-    changed = f" but {given}" if given else ""
+    changed = f" except {given}" if given else ""
     return f"the sizes of {settings.origin}{source}{changed}"
 
 
@@ -375,13 +374,13 @@ def _name(config_class: Callable[..., Any]) -> str:
 
 
 def _known(config_class: Callable[..., Any]) -> frozenset[str]:
-    """The names under which a class takes settings, older ones too."""
-    # Some models ask for a head size that their class does not name.
+    """Return the names of a class's settings, older ones too."""
+    # Some models use a head size that their class does not declare.
     names = {*getattr(config_class, "attribute_map", ()), *_CHECKPOINT_SETTINGS, "head_dim"}
     if dataclasses.is_dataclass(config_class):
         names |= {each.name for each in dataclasses.fields(config_class)}
     for each in getattr(config_class, "__mro__", ()):
-        # Classes of older versions take them as arguments.
+        # Classes of older versions have them as arguments.
         if "__init__" in vars(each) and each is not object:
             names |= set(inspect.signature(each.__init__).parameters)
     names -= {"self", "args", "kwargs"}
@@ -391,7 +390,7 @@ def _known(config_class: Callable[..., Any]) -> frozenset[str]:
 
 
 def _filled_in(config: Any, config_class: Callable[..., Any], settings: Settings) -> Iterator[str]:
-    """Which sizes are the library's own, because nobody said them."""
+    """Yield a note on sizes that are defaults of the library."""
     own_names = getattr(config, "attribute_map", {})
     seen = {own_names.get(each, each) for each in settings.all}
     missing: list[str] = []
@@ -403,4 +402,4 @@ def _filled_in(config: Any, config_class: Callable[..., Any], settings: Settings
             seen.add(own)
             missing.append(f"{name}={value}")
     if missing:
-        yield f"filled in by {_name(config_class)}: {', '.join(missing)}"
+        yield f"defaults of {_name(config_class)}: {', '.join(missing)}"

@@ -1,4 +1,4 @@
-"""transformers' models by type or class, and what they are given: no weights, never a download."""
+"""transformers models by type or class, with their inputs: no weights, never a download."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ from roofline.workload.models.libraries.transformers_config import (
     describe_sizes,
 )
 
-# The names come from the model's ``forward``, the sizes from its configuration.
+# Input names come from the model's ``forward``, sizes from its configuration.
 
 DEFAULT_SEQ = 128
-"""Tokens that a model is given if not told otherwise."""
+"""Default sequence length."""
 
 _IMAGE_SIZE = 224
-"""Height and width of an image for models whose configuration names none."""
+"""Height and width of an image if the configuration has none."""
 
 _AUDIO_SAMPLES = 16_000
-"""Samples of a second of sound, as models that take the waveform were trained on."""
+"""Samples of a second of audio, at the usual rate of waveform models."""
 
 
 def is_transformers_model(module: torch.nn.Module) -> bool:
-    """Whether it is one of transformers' models, which need not be imported for this."""
+    """Return whether a module is a transformers model, without importing transformers."""
     return any(
         each.__name__ == "PreTrainedModel" and each.__module__.startswith("transformers.")
         for each in type(module).__mro__
@@ -59,17 +59,16 @@ def is_transformers_model(module: torch.nn.Module) -> bool:
 def transformers_inputs(
     model: Any, *, name: str, seq: int | None
 ) -> tuple[tuple[InputRequest, ...], tuple[str, ...]]:
-    """Return the inputs that a model takes, batch 1 (none if a size is not known), and notes."""
+    """Return the default inputs of a model, batch 1 (none if a size is unknown), and notes."""
     config, notes = model.config, list[str]()
     wanted = _input_names(model, notes, name)
     shapes = {each: _shape(config, each, notes, name) for each in wanted if each not in _TOKENS}
     with_tokens = [each for each in wanted if each in _TOKENS]
     if not with_tokens and seq is not None:
         known = [f"{each} {format_shape(shape)}" for each, shape in shapes.items() if shape]
-        takes = f"it takes {', '.join(known)}" if known else ""
-        takes = takes or f"say what it takes with {argument('inputs')}"
-        raise InputError(f"{argument('seq', seq)}: {name} takes no tokens; {takes}")
-    # Of time series and frames of speech, the size does not follow from the configuration.
+        takes = f"its inputs are {', '.join(known)}" if known else f"use {argument('inputs')}"
+        raise InputError(f"{argument('seq', seq)}: {name} has no token inputs; {takes}")
+    # The configuration does not determine sizes of time series and frames of speech.
     if any(shape is None for shape in shapes.values()):
         return (), ()
     if with_tokens:
@@ -87,7 +86,7 @@ _MEDIA_INPUTS = ("pixel_values", "input_features", "input_values")
 
 
 def _input_names(model: Any, notes: list[str], name: str) -> list[str]:
-    """The names of the inputs that one pass needs."""
+    """Return the names of the inputs of one pass."""
     takes = inspect.signature(model.forward).parameters
     wanted = [model.main_input_name]
     wanted += [
@@ -97,7 +96,7 @@ def _input_names(model: Any, notes: list[str], name: str) -> list[str]:
     ]
     if model.main_input_name == "input_ids":
         beside = [each for each in _MEDIA_INPUTS if each in takes]
-        # A token may stand in the text for every part of an image or sound.
+        # Placeholder tokens in the text may represent parts of an image or audio.
         has_places = any(
             getattr(model.config, f"{kind}_token_{number}", None) is not None
             for kind in ("image", "audio", "video")
@@ -107,8 +106,8 @@ def _input_names(model: Any, notes: list[str], name: str) -> list[str]:
             wanted += beside
         elif beside:
             notes.append(
-                f"only the text part of {name} runs: images and sounds enter where the values of"
-                " input_ids say, which are not known"
+                f"only the text part of {name} runs: values of input_ids place images and audio,"
+                " and only shapes are known"
             )
     if model.config.is_encoder_decoder and "decoder_input_ids" in takes:
         wanted.append("decoder_input_ids")
@@ -120,14 +119,14 @@ def _tokens(model: Any, seq: int | None, notes: list[str], name: str) -> int:
     if most is None:
         return seq or DEFAULT_SEQ
     if seq is None and most < DEFAULT_SEQ:
-        notes.append(f"{name} takes at most {most} tokens ({setting}), fewer than {DEFAULT_SEQ}")
+        notes.append(f"sequence length {most}, the maximum of {name} ({setting})")
     if seq is not None and seq > most:
-        raise InputError(f"{argument('seq', seq)}: {name} takes at most {most} tokens ({setting})")
+        raise InputError(f"{argument('seq', seq)}: {name} has at most {most} tokens ({setting})")
     return seq or min(DEFAULT_SEQ, most)
 
 
 def max_tokens(model: Any) -> tuple[int | None, str]:
-    """How many tokens a model has positions for (None: any), and the setting that says so."""
+    """Return the largest sequence length (None: any), and the setting that limits it."""
     text = model.config.get_text_config()
     limits = [
         (value, setting)
@@ -137,14 +136,14 @@ def max_tokens(model: Any) -> tuple[int | None, str]:
             "max_encoder_position_embeddings",
             "max_decoder_position_embeddings",
         )
-        # XLNet says -1: as many as you like.
+        # -1 in XLNet: no limit.
         if isinstance(value := getattr(text, setting, None), int) and value > 0
     ]
     if not limits:
         return None, ""
     most, setting = min(limits)
     for path, module in model.named_modules():
-        # RoBERTa and its like count positions from the one after that of the padding.
+        # RoBERTa and similar models count positions from the one after the padding index.
         if (
             isinstance(module, torch.nn.Embedding)
             and path.endswith("position_embeddings")
@@ -156,19 +155,19 @@ def max_tokens(model: Any) -> tuple[int | None, str]:
 
 
 def _shape(config: Any, name: str, notes: list[str], model: str) -> tuple[int, ...] | None:
-    """The shape of an input that is not tokens; None where the configuration does not say it."""
+    """Return the shape of an input other than tokens; None if the configuration lacks it."""
     has_bins = hasattr(config, "num_mel_bins")
     match name:
         case "pixel_values":
             return _image(config, notes, model)
         case "input_values" if has_bins and hasattr(config, "max_length"):
-            # The Audio Spectrogram Transformer calls its spectrogram so too.
+            # The spectrogram of the Audio Spectrogram Transformer.
             return (1, config.max_length, config.num_mel_bins)
         case "input_values" if hasattr(config, "conv_stride"):
-            # Those that start with convolutions over time (wav2vec 2.0).
+            # Models that start with convolutions over time (wav2vec 2.0).
             return (1, _AUDIO_SAMPLES)
         case "input_features" if has_bins and not hasattr(config, "input_feat_per_channel"):
-            # All frames that Whisper's encoder has positions for; a convolution drops half.
+            # All frames with positions in Whisper's encoder; a convolution halves them.
             positions = getattr(config, "max_source_positions", None)
             is_known = isinstance(positions, int)
             return (1, config.num_mel_bins, 2 * positions) if is_known else None
@@ -177,7 +176,7 @@ def _shape(config: Any, name: str, notes: list[str], model: str) -> tuple[int, .
 
 
 def _image(config: Any, notes: list[str], model: str) -> tuple[int, ...]:
-    """One image of the size that the configuration names; a clip where it names frames."""
+    """Return the shape of an image, or of a clip if the configuration has frames."""
     channels = _visual(config, "num_channels", "in_channels", "in_chans")
     match _visual(config, "image_size", "input_size"):
         case int(size):
@@ -188,14 +187,14 @@ def _image(config: Any, notes: list[str], model: str) -> tuple[int, ...]:
             pass
         case _:
             height, width = _IMAGE_SIZE, _IMAGE_SIZE
-            notes.append(f"{model} names no image size, so {height}x{width} was taken")
+            notes.append(f"image size {height}x{width}: the configuration of {model} has none")
     frames = getattr(config, "num_frames", None)
     clip = (frames,) if isinstance(frames, int) else ()
     return (1, *clip, channels if isinstance(channels, int) else 3, height, width)
 
 
 def _visual(config: Any, *settings: str) -> Any:
-    """The first of these settings that the configuration has, or its part for images."""
+    """Return the first of these settings in the configuration or its vision part."""
     for part in ("", "vision_config", "image_config", "backbone_config", "encoder"):
         for setting in settings:
             value = getattr(getattr(config, part, None) if part else config, setting, None)
@@ -205,7 +204,7 @@ def _visual(config: Any, *settings: str) -> Any:
 
 
 LABELS = 1000
-"""What image classifiers tell apart, as torchvision's do; their configurations say 2."""
+"""Classes of image classifiers, as in torchvision; the configuration's default is 2."""
 
 
 def transformers_model(
@@ -227,7 +226,7 @@ def transformers_model(
     sizes = (
         f"the default sizes of {of.__name__}" if settings is None else describe_sizes(settings, of)
     )
-    what = f"{NOTE}{asked} is transformers' {kind} with {sizes}"
+    what = f"{NOTE}{asked} is {kind} of transformers with {sizes}"
     if kind.endswith("ForImageClassification"):
         what += f" and {LABELS} labels"
     notes = [what, *config_notes]
@@ -242,7 +241,7 @@ def transformers_model(
 def _maker(
     transformers: ModuleType, model: str, asked: str, settings: Settings | None
 ) -> tuple[Callable[[], Any], tuple[str, ...]]:
-    """What builds `model`, and what to know about its configuration."""
+    """Return the factory of `model`, and notes on its configuration."""
     kind = transformers_type(model)
     if kind is not None:
         config, notes = _config_of(transformers.CONFIG_MAPPING[kind], asked, settings)
@@ -260,19 +259,19 @@ def _maker(
         ]
         shown = f": {' or '.join(f'hf:{each}' for each in found[:3])}" if found else ""
         raise ModelError(
-            f"model '{asked}': transformers has no plain model of this type;"
-            f" write the class that you mean{shown}"
+            f"model '{asked}': transformers has no base model of this type;"
+            f" name a model class{shown}"
         )
     model_class = _model_class(transformers, model) if model.isidentifier() else None
     if model_class is None:
         raise unknown_name_error(model, asked)
     if model_class.forward is torch.nn.Module.forward:
-        # Other classes build on it; the names of a few do not show that.
+        # An abstract class without the usual name.
         raise abstract_class_error(asked)
     labels = {"num_labels": LABELS} if model.endswith("ForImageClassification") else {}
     config, notes = _config_of(model_class.config_class, asked, settings, **labels)
     if settings is not None:
-        # Unlike the class itself, this builds weights of the type that the configuration names.
+        # Unlike the class itself, this uses the data type in the configuration.
         return functools.partial(model_class._from_config, config), notes
     return functools.partial(model_class, config), notes
 
@@ -280,7 +279,7 @@ def _maker(
 def _config_of(
     config_class: Any, asked: str, settings: Settings | None, **labels: int
 ) -> tuple[Any, tuple[str, ...]]:
-    """The configuration of the sizes asked for, and what to know about it."""
+    """Return the configuration with the requested sizes, and notes on it."""
     notes: tuple[str, ...] = ()
     if settings is not None:
         sizes = replace(settings, base={**labels, **settings.base}) if labels else settings
@@ -292,23 +291,22 @@ def _config_of(
             raise
         except BaseException as error:
             raise ModelError(
-                f"model '{asked}': it has no default configuration: {describe_error(error)};"
-                " build it from one of yours: file.py:function"
+                f"model '{asked}': no default configuration: {describe_error(error)};"
+                " build it in Python: file.py:function"
             ) from error
-    # Older versions fetch the weights of a backbone, though those of the model are not asked.
+    # Older versions download the weights of a backbone.
     if getattr(config, "use_pretrained_backbone", False):
         config.use_pretrained_backbone = False
     return config, notes
 
 
 def _is_causal_decoder(kind: str, config: Any, auto: ModuleType) -> bool:
-    """Whether models of a type are decoders alone, whose one task is to continue text.
+    """Return whether models of a type are decoder-only language models.
 
-    transformers can make a causal language model of many an encoder (`BertLMHeadModel`), and of the
-    decoder of an encoder-decoder (`BartForCausalLM`). So of the types that have one, these are not
-    meant: those whose configuration has both parts; those that have a masked language model too,
-    because they read text in both directions; one whose plain model is called an encoder; and those
-    whose causal language model takes images as well (``…ForConditionalGeneration``).
+    transformers also builds causal language models of encoders (`BertLMHeadModel`) and of decoders
+    of encoder-decoders (`BartForCausalLM`). Excluded are therefore: encoder-decoders; types with a
+    masked language model, which are bidirectional; types whose base model is an encoder; and types
+    whose causal language model takes images (``…ForConditionalGeneration``).
     """
     causal = auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(kind, "")
     return (
@@ -321,7 +319,7 @@ def _is_causal_decoder(kind: str, config: Any, auto: ModuleType) -> bool:
 
 
 def _model_class(transformers: ModuleType, name: str) -> Any:
-    """The class of that name, if it is one of models that have a configuration."""
+    """Return the model class of that name, or None."""
     try:
         found: Any = getattr(transformers, name, None)
         if not isinstance(found, type) or not issubclass(found, transformers.PreTrainedModel):
@@ -336,16 +334,15 @@ def _model_class(transformers: ModuleType, name: str) -> Any:
 
 
 def abstract_class_error(asked: str) -> ModelError:
-    """Says that a class stands for many models, and that one of these must be named."""
+    """Return the error for an abstract class of transformers."""
     return ModelError(
-        f"model '{asked}': in transformers that is no model of its own (Auto… and …PreTrainedModel"
-        " stand for many); name a type, such as hf:bert, or the class of a model, such as"
-        " hf:BertForMaskedLM"
+        f"model '{asked}': an abstract class of transformers; name a type, such as hf:bert, or a"
+        " model class, such as hf:BertForMaskedLM"
     )
 
 
 def unknown_name_error(model: str, asked: str) -> ModelError:
-    """Says that a name is neither a type nor a class, and what could be meant."""
+    """Return the error for an unknown name, with a suggestion."""
     if is_abstract(model):
         return abstract_class_error(asked)
     if model.isidentifier() and transformers_type(model.lower()) is None:
@@ -355,21 +352,21 @@ def unknown_name_error(model: str, asked: str) -> ModelError:
         kind = nearest_type(model)
         near = f"; did you mean 'hf:{kind}'?" if kind else ""
     return ModelError(
-        f"unknown model '{asked}'{near} (neither a type nor a model class of transformers;"
-        " nothing is downloaded, so names on the hub are not taken)"
+        f"unknown model '{asked}'{near} (not a type or model class of transformers; hub names are"
+        " not supported: nothing is downloaded)"
     )
 
 
 @contextlib.contextmanager
 def _quiet_and_offline(transformers: ModuleType) -> Iterator[None]:
-    """Building says nothing and fetches nothing; settings are then as they were."""
+    """Silence transformers and turn off downloads; restore its settings afterwards."""
     constants: Any = importlib.import_module("huggingface_hub.constants")
     log = transformers.logging
     before = log.get_verbosity(), constants.HF_HUB_OFFLINE
     log.set_verbosity(log.CRITICAL)
     constants.HF_HUB_OFFLINE = True
     try:
-        # Some of its modules print what their authors should know.
+        # Some of its modules print notes for their authors.
         with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()):
             yield
     finally:

@@ -1,4 +1,4 @@
-"""The two passes of a language model: prefill reads a prompt, decode adds a token to it."""
+"""Prefill and decode passes of a transformers language model."""
 
 from __future__ import annotations
 
@@ -27,17 +27,16 @@ from roofline.workload.models.libraries.transformers_models import (
 from roofline.workload.tensors import InputSpec
 from roofline.workload.torch_dtypes import dtype_of
 
-# No rule says what that is: the model fills one on tensors without memory, and other tensors of the
-# same shapes take the place of those. So windows, shared heads, latent vectors and states of
-# recurrent layers are what the model makes them.
+# The model itself fills a KV cache on fake tensors, which are then replaced by others of the same
+# shapes. So windows, KV heads, latent vectors and recurrent states are those of the model.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheTemplate:
-    """A cache without its tensors: what they are to be, and a blank one to put them in.
+    """A KV cache without tensors.
 
-    ``attributes`` are those of each layer, with the request of a tensor in the place of every one;
-    ``requests`` are all of these by their names.
+    ``attributes`` are those of each layer, with requests in the place of tensors; ``requests`` are
+    all of these by name.
     """
 
     blank: Any
@@ -45,7 +44,7 @@ class CacheTemplate:
     requests: Mapping[str, InputRequest]
 
     def filled(self, tensors: Mapping[str, torch.Tensor]) -> Any:
-        """A new cache with these tensors in it; it may grow, and they stay as they are."""
+        """Return a new cache with these tensors; it may grow without changing them."""
 
         def made(value: Any) -> Any:
             return tensors[value.name] if isinstance(value, InputRequest) else value
@@ -57,7 +56,7 @@ class CacheTemplate:
         return cache
 
     def specs(self) -> Iterator[InputSpec]:
-        """Alike tensors of all layers as one, the number of layers first."""
+        """Yield a spec per group of equal tensors, with the number of layers as dimension 0."""
         alike = Counter(
             (name.partition("_")[2], request.shape, request.dtype)
             for name, request in self.requests.items()
@@ -68,7 +67,7 @@ class CacheTemplate:
 
 
 def _cache_template(source: Source, context: int, batch: int, run: Run) -> CacheTemplate:
-    """The cache that a model has after a prompt."""
+    """Return the cache of a model after a prompt."""
     ids = InputRequest(shape=(batch, context), dtype=dtype("int64"))
     prompt = Inputs(input_ids=ids, use_cache=True)
     result = run_on_fakes(source.module, prompt, name=source.name, run=run)
@@ -77,13 +76,13 @@ def _cache_template(source: Source, context: int, batch: int, run: Run) -> Cache
     kind = type(source.module).__name__
     if cache is None:
         raise ModelError(
-            f"model '{source.name}': {kind} keeps nothing of a prompt, so it has no decode; stages"
-            " are those of models that continue text, such as hf:llama"
+            f"model '{source.name}': {kind} returns no KV cache, so it has no decode stage; use a"
+            " causal language model, such as hf:llama"
         )
     if not layers:
         raise ModelError(
-            f"model '{source.name}': its cache is a {type(cache).__name__}, which holds no layers"
-            " of keys and values (transformers from 5.0 on has them)"
+            f"model '{source.name}': its cache {type(cache).__name__} has no layers of keys and"
+            " values; use transformers 5.0 or later"
         )
     requests: dict[str, InputRequest] = {}
 
@@ -98,7 +97,7 @@ def _cache_template(source: Source, context: int, batch: int, run: Run) -> Cache
 
     attributes: list[dict[str, Any]] = []
     for number, layer in enumerate(layers):
-        # What is one number is the layer's own, such as its window.
+        # Single numbers, such as a window, belong to the layer.
         own = {
             name: value
             for name, value in vars(layer).items()
@@ -108,12 +107,11 @@ def _cache_template(source: Source, context: int, batch: int, run: Run) -> Cache
         attributes.append(pytree.tree_map_with_path(requested, own))
     if not requests:
         raise ModelError(
-            f"model '{source.name}': {kind} keeps nothing of a prompt in its cache, so it has no"
-            " decode"
+            f"model '{source.name}': the KV cache of {kind} stays empty, so it has no decode stage"
         )
     kinds: Any = importlib.import_module("transformers.cache_utils")
     if type(cache) is kinds.DynamicCache:
-        # One of the same kind that nothing was put into.
+        # A new cache of the same kind.
         made = kinds.DynamicCache(config=source.module.config)
         cache = made if len(made.layers) == len(layers) else cache
     return CacheTemplate(blank=cache, attributes=tuple(attributes), requests=requests)
@@ -123,18 +121,18 @@ Stage = Literal["prefill", "decode"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 
 _PADDING_ROWS = 2
-"""Rows that some tables of positions, learned or made ahead, keep for what is padding."""
+"""Extra rows for padding in some position tables."""
 
 _MAX_CONTEXT = 2**31
-"""More than any context; a larger number is a mistake."""
+"""Larger than any context."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedSource:
-    """A model that runs one stage, what it is given, and what to know about it.
+    """A model that runs one stage, with its inputs and notes.
 
-    ``specs`` describe the inputs; tensors of a cache that are alike in all layers are one of them,
-    with the number of layers before their sizes.
+    ``specs`` describe the inputs; equal cache tensors of all layers are one spec, with the number
+    of layers as dimension 0.
     """
 
     source: Source
@@ -146,11 +144,11 @@ class StagedSource:
 def staged_source(
     source: Source, *, stage: Stage, context: int, batch: int, run: Run
 ) -> StagedSource:
-    """Return `source` as it runs a stage over `context` tokens of each of `batch` sequences."""
+    """Return `source` prepared for a stage with `context` tokens in each of `batch` sequences."""
     if stage not in STAGES:
-        raise InputError(f"{argument('stage', stage)}: there are {' and '.join(STAGES)}")
+        raise InputError(f"{argument('stage', stage)}: expected {' or '.join(STAGES)}")
     for name, value in (("context", context), ("batch", batch)):
-        # True is a whole number to Python.
+        # In Python True is an int.
         if type(value) is not int or not 1 <= value < _MAX_CONTEXT:
             raise InputError(f"{argument(name, value)}: must be a whole number from 1")
     module: Any = source.module
@@ -161,10 +159,10 @@ def staged_source(
     ids = InputRequest(shape=(batch, tokens), dtype=dtype("int64"))
     options: dict[str, Any] = {"use_cache": True}
     takes = inspect.signature(module.forward).parameters
-    note = f"logits of all positions: {type(module).__name__} cannot leave them out"
+    note = f"logits of all positions: {type(module).__name__} has no option to omit them"
     if kept := next((each for each in takes if each.endswith("logits_to_keep")), ""):
         options[kept] = 1
-        note = f"logits of the last position alone ({kept}=1)"
+        note = f"logits of the last position only ({kept}=1)"
     if tokens > 1:
         notes.append(note)
     specs = (InputSpec(name="input_ids", shape=ids.shape, dtype=dtype("int64")),)
@@ -180,54 +178,53 @@ def staged_source(
     return StagedSource(source=source, given=given, specs=specs, notes=tuple(notes))
 
 
-# -- what can be asked -----------------------------------------------------------------------------
+# -- checks ----------------------------------------------------------------------------------------
 
 
 def check_decoder(module: Any, name: str) -> None:
-    """Refuse what is no decoder of transformers with a cache of keys and values."""
+    """Reject models that are not transformers decoders with a KV cache."""
     if not is_transformers_model(module):
         raise ModelError(
-            f"model '{name}': prefill and decode are stages of transformers' language models; name"
-            " one (hf:llama), or a function that makes one (file.py:function)"
+            f"model '{name}': prefill and decode need a transformers language model, such as"
+            " hf:llama, or a function that returns one (file.py:function)"
         )
     if module.config.is_encoder_decoder:
         raise ModelError(
-            f"model '{name}': {type(module).__name__} has an encoder beside its decoder; stages are"
-            " those of models that only continue text, such as hf:llama"
+            f"model '{name}': {type(module).__name__} is an encoder-decoder; prefill and decode"
+            " need a decoder-only model, such as hf:llama"
         )
     takes = inspect.signature(module.forward).parameters
     missing = [each for each in ("input_ids", "past_key_values") if each not in takes]
     if missing:
         raise ModelError(
-            f"model '{name}': the forward of {type(module).__name__} takes no"
-            f" {' and no '.join(missing)}, so it has no prefill and decode"
+            f"model '{name}': forward of {type(module).__name__} has no argument"
+            f" {' or '.join(missing)}, so it has no prefill and decode"
         )
     if not module.can_generate():
         raise ModelError(
-            f"model '{name}': {type(module).__name__} gives no tokens; stages are those of models"
-            " that continue text, such as hf:llama or hf:LlamaForCausalLM"
+            f"model '{name}': {type(module).__name__} generates no tokens; use a causal language"
+            " model, such as hf:llama or hf:LlamaForCausalLM"
         )
 
 
 def _check_positions(module: Any, name: str) -> None:
-    """Refuses positions that a pass cannot have without the values of its tensors."""
+    """Reject position encodings that depend on tensor values."""
     rotary = getattr(module.config.get_text_config(), "rope_parameters", None)
     tables = [rotary, *rotary.values()] if isinstance(rotary, dict) else []
     kinds = [str(each.get("rope_type")) for each in tables if isinstance(each, dict)]
     if any("dynamic" in each for each in kinds):
         raise ModelError(
-            f"model '{name}': its positions are 'dynamic', made anew as soon as a text is longer"
-            " than all before; how long is a value, and only shapes are known here. Others take as"
-            f" much work and memory: {argument('config')} …,rope_parameters={{"
+            f"model '{name}': 'dynamic' RoPE depends on tensor values, and only shapes are known;"
+            f" use default RoPE, of equal cost: {argument('config')} …,rope_parameters={{"
             '"rope_type":"default","rope_theta":10000.0}'
         )
 
 
 def _position_notes(module: Any, name: str, stage: Stage, context: int) -> Iterator[str]:
-    """What there is to say of a context that is longer than the model was made for.
+    """Yield a note on a context longer than the model's maximum.
 
     Raises:
-        InputError: the model looks positions up in a table, which ends before.
+        InputError: the model has a position table, which is shorter.
     """
     most, setting = max_tokens(module)
     one = int(stage == "decode")
@@ -241,11 +238,11 @@ def _position_notes(module: Any, name: str, stage: Stage, context: int) -> Itera
     if any(each.dim() == 2 and most <= each.shape[0] <= most + _PADDING_ROWS for each in tables):
         raise InputError(
             f"{argument('context', context)}: {name} has positions for {most} tokens"
-            f"{', the new one included' * one} ({setting}); choose at most {most - one}"
+            f"{', the new one included' * one} ({setting}); use at most {most - one}"
         )
     yield (
-        f"{name} was made for {most} tokens ({setting}); a context of {context} is"
-        " counted all the same, as its positions are computed"
+        f"context {context} exceeds the {most} tokens of {name} ({setting}); counted anyway, as"
+        " positions are computed"
     )
 
 
@@ -255,13 +252,13 @@ def _position_notes(module: Any, name: str, stage: Stage, context: int) -> Itera
 def _decoding(
     model: torch.nn.Module, held: CacheTemplate, options: Mapping[str, Any]
 ) -> torch.nn.Module:
-    """Return `model` with a forward of token and cache; its modules keep their paths."""
+    """Return `model` with a forward of token and KV cache; module paths stay the same."""
     decoding = copy.copy(model)
 
     def forward(input_ids: torch.Tensor, past: Mapping[str, torch.Tensor]) -> Any:
-        # Every pass makes a cache of the tensors that it is given, since the model lets it grow.
+        # A new cache for every pass, as the model appends to it.
         cache = held.filled(past)
-        # Looked up at each call: while a pass is watched, the class has another one.
+        # Looked up at each call: capture replaces the method of the class.
         whole: Any = type(decoding).forward
         return whole(decoding, input_ids=input_ids, past_key_values=cache, **options)
 
