@@ -233,7 +233,10 @@ BAD_CALLS = [
     (["analyze", "missing.py:Model"], "missing.py: no such file"),
     (["analyze", "missing.py"], "missing.py"),
     (["analyze", "BLOCKS:Raising", "--input", "1x4"], "KeyError"),
-    (["analyze", "BLOCKS:number", "--input", "1x4"], "expected a torch.nn.Module, the factory returned int"),
+    (
+        ["analyze", "BLOCKS:number", "--input", "1x4"],
+        "expected a torch.nn.Module, the factory returned int",
+    ),
     (["analyze", "BLOCKS:Standart"], "did you mean 'Standard'"),
     (["analyze", "BLOCKS:Standard"], "use --input, one shape"),
     (["analyze", "BLOCKS:Standard", "--input", "1x3x8x8"], "in 0 (Conv2d)"),

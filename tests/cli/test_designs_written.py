@@ -65,7 +65,7 @@ def test_the_caret_stands_under_the_place(capsys: pytest.CaptureFixture[str]) ->
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines() == [
-        "roofline: error: conv2d(4,8,3) takes 4 channels, but gets 8 from the layer before:"
+        "roofline: error: conv2d(4,8,3) expects 4 input channels, got 8 from the previous layer:"
         " 1x8x7x7",
         "  conv2d(8,8,3)+conv2d(4,8,3)@9x9",
         "                ^",
@@ -123,7 +123,7 @@ def test_carets_in_the_encoding_of_the_stream(encoding: str, lines: list[str]) -
 def test_a_long_design_is_cut_in_a_pipe() -> None:
     design = "+".join(["linear(8,8)"] * 50) + "+linear(9,9)" + "+linear(8,8)" * 50 + "@1x8"
     said = refused_in({"PYTHONIOENCODING": "utf-8"}, design)
-    assert "expects 9 features, got 8 from the previous layer: 1x8" in said[0]
+    assert "expects 9 input features, got 8 from the previous layer: 1x8" in said[0]
     assert len(said[1]) <= 100
     assert said[1][len(said[2]) - 1 :].startswith("linear(9,9)")
 

@@ -71,9 +71,9 @@ def test_weights_and_trust(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     torch.save(model.state_dict(), "w.pt")
     torch.save(model, "whole.pt")
     given = ["--input", "1x3x8x8", "--hardware", "10980xe"]
-    assert run(["analyze", "--weights", "w.pt", "mine.py:net", *given]) == 0
+    assert run(["analyze", "-v", "--weights", "w.pt", "mine.py:net", *given]) == 0
     assert "weights from w.pt" in capsys.readouterr().out
     assert run(["analyze", "whole.pt", *given]) == 2
     assert "if you trust it, add --allow-pickle" in capsys.readouterr().err
-    assert run(["analyze", "whole.pt", "--allow-pickle", *given]) == 0
+    assert run(["analyze", "-v", "whole.pt", "--allow-pickle", *given]) == 0
     assert "unpickled (--allow-pickle)" in capsys.readouterr().out

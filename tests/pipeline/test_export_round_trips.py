@@ -229,7 +229,7 @@ def test_weights_are_put_into_what_makes_the_model(maker: str, tmp_path: Path) -
     torch.save(model.state_dict(), tmp_path / "w.pt")
     source = load_model(roofline.StoredModel(maker, weights=tmp_path / "w.pt"))
     assert torch.equal(source.module[0].weight, model[0].weight)  # pyright: ignore
-    assert source.notes[-1] == "weights from w.pt"
+    assert source.notes[-1] == "note: weights from w.pt"
     torch.save({"epoch": 3, "state_dict": model.state_dict()}, tmp_path / "checkpoint.pt")
     source = load_model(roofline.StoredModel(maker, weights=tmp_path / "checkpoint.pt"))
     assert torch.equal(source.module[0].weight, model[0].weight)  # pyright: ignore
@@ -268,7 +268,7 @@ def test_weights_that_must_be_unpickled(maker: str, tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match="a pickle that imports"):
         load_model(roofline.StoredModel(maker, weights=tmp_path / "whole.pt"))
     trusted = roofline.StoredModel(maker, weights=tmp_path / "whole.pt", allow_pickle=True)
-    assert load_model(trusted).notes[-1] == "weights from whole.pt"
+    assert load_model(trusted).notes[-1] == "note: weights from whole.pt"
 
 
 def test_weights_alone_are_no_model(tmp_path: Path) -> None:

@@ -349,25 +349,25 @@ def test_types_of_inputs() -> None:
     [
         (
             "conv2d(64,64,1)+^conv2d(32,64,3)+relu()@56x56",
-            "conv2d(32,64,3) expects 32 channels, got 64 from the previous layer: 1x64x56x56",
+            "conv2d(32,64,3) expects 32 input channels, got 64 from the previous layer: 1x64x56x56",
         ),
         (
             "^conv2d(32,64,3)@1x3x9x9",
-            "conv2d(32,64,3) expects 32 channels, got 3 from the input: 1x3x9x9",
+            "conv2d(32,64,3) expects 32 input channels, got 3 from the input: 1x3x9x9",
         ),
-        ("^conv2d(32,64,3)@3x9x9", "expects 32 channels, got 3 from the input: 3x9x9"),
-        ("^batchnorm1d(4)@3x5", "expects 4 channels, got 5 from the input"),
+        ("^conv2d(32,64,3)@3x9x9", "expects 32 input channels, got 3 from the input: 3x9x9"),
+        ("^batchnorm1d(4)@3x5", "expects 4 input channels, got 5 from the input"),
         (
             "relu()+2*(relu()+^residual(relu()+linear(4,5)))@1x4",
             "residual: its output 1x5 does not match its input 1x4",
         ),
         (
             "2*^linear(4,8)@1x4",
-            "linear(4,8) expects 4 features, got 8 from the previous layer: 1x8",
+            "linear(4,8) expects 4 input features, got 8 from the previous layer: 1x8",
         ),
         (
             "conv2d(1,2,3)+^linear(8,10)@4x4",
-            "linear(8,10) expects 8 features, got 2 from the previous layer: 1x2x2x2; write"
+            "linear(8,10) expects 8 input features, got 2 from the previous layer: 1x2x2x2; write"
             " flatten() before it",
         ),
         (
@@ -375,17 +375,17 @@ def test_types_of_inputs() -> None:
             "conv2d(3,4,5) rejects 1x3x4x4 from the input: Calculated padded input size",
         ),
         ("^layernorm(4)@1x5", "layernorm(4) rejects 1x5 from the input: Given"),
-        ("lstm(4,4)+^linear(5,1)@1x9x4", "expects 5 features, got 4"),
-        ("lstm(4,4)+^conv1d(5,1,1)@1x9x4", "expects 5 channels, got 9"),
-        ("gru(4,3,bidirectional=true)+^linear(5,1)@9x4", "got 6 from the layer b"),
+        ("lstm(4,4)+^linear(5,1)@1x9x4", "expects 5 input features, got 4"),
+        ("lstm(4,4)+^conv1d(5,1,1)@1x9x4", "expects 5 input channels, got 9"),
+        ("gru(4,3,bidirectional=true)+^linear(5,1)@9x4", "got 6 from the previous"),
         ("^lstm(4,4)@1x2x9x4", "lstm(4,4) rejects 1x2x9x4 from the input"),
         ("lstm(4,4)@1x5x4,^1x1x4", "expects one input, got 2"),
-        ("lstm(4,4)+relu()+^linear(5,1)@1x1000000000x4", "expects 5 features"),
-        ("^lstm(4,4)@1x9x5", "expects 4 features, got 5"),
-        ("^attention(8,2)@1x9x5", "expects 8 features, got 5"),
-        ("^transformerencoderlayer(8,2)@1x9x5", "expects 8 features, got 5"),
-        ("^grucell(8,2)@1x5", "expects 8 features, got 5"),
-        ("^groupnorm(2,8)@1x5x5", "expects 8 channels, got 5"),
+        ("lstm(4,4)+relu()+^linear(5,1)@1x1000000000x4", "expects 5 input features"),
+        ("^lstm(4,4)@1x9x5", "expects 4 input features, got 5"),
+        ("^attention(8,2)@1x9x5", "expects 8 input features, got 5"),
+        ("^transformerencoderlayer(8,2)@1x9x5", "expects 8 input features, got 5"),
+        ("^grucell(8,2)@1x5", "expects 8 input features, got 5"),
+        ("^groupnorm(2,8)@1x5x5", "expects 8 input channels, got 5"),
         ("^linear(4,4)@1x4:int64", "linear(4,4) expects floating-point numbers, got int64"),
         ("^embedding(9,3)@1x4:float32", "embedding(9,3) rejects 1x4 from the inp"),
         ("adaptivemaxpool1d(2,true)+^relu()@1x1x4", "expects a tensor, got tuple"),
@@ -416,8 +416,8 @@ def test_shapes_that_do_not_fit(text: str, said: str) -> None:
         ("^__class__()", "unknown layer '__class__'"),
         ("linear(5,5,^baas=true)", "has no argument 'baas'; did you mean 'bias'?"),
         ("linear(5,5,^device='cuda')", "has no argument 'device'"),
-        ("^conv2d(64)", "conv2d: missing a required argument: 'out_channels'; it is written"),
-        ("^conv2d@5x5", "it is written conv2d(in_channels, out_channels, kernel_size, …)"),
+        ("^conv2d(64)", "conv2d: missing a required argument: 'out_channels'; write"),
+        ("^conv2d@5x5", "write conv2d(in_channels, out_channels, kernel_size, …)"),
         ("^linear(1,2,true,4)", "linear: too many positional arguments"),
         ("^sigmoid(3)", "sigmoid: too many positional arguments; write sigmoid()"),
         ("^linear(1,2,in_features=4)", "linear: multiple values for argument 'in_features'"),
@@ -516,7 +516,7 @@ def test_a_file_of_a_design_is_read_once(folder: Path) -> None:
         ("^hf:a-hub/name@1x3x4x4", "nothing is downloaded"),
         (
             "own.py:Block(8)+^conv2d(4,4,1)@1x8x5x5",
-            "expects 4 channels, got 8 from the previous layer: 1x8x5x5",
+            "expects 4 input channels, got 8 from the previous layer: 1x8x5x5",
         ),
         (
             "relu()+^own.py:Block(8)@1x4x5x5",

@@ -297,7 +297,7 @@ def test_default_inputs(kind: str, inputs: list[tuple[str, tuple[int, ...], Any]
 @pytest.mark.parametrize(
     ("kind", "note"),
     [
-        ("clip", "hf:clip has at most 77 tokens (max_position_embeddings), fewer than 128"),
+        ("clip", "sequence length 77, the maximum of hf:clip (max_position_embeddings)"),
         ("resnet", "image size 224x224: the configuration of hf:resnet has none"),
         ("llava", "only the text part of hf:llava runs"),
     ],

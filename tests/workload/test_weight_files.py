@@ -43,7 +43,7 @@ def test_weights_as_the_library_writes_them(maker: str, tmp_path: Path) -> None:
     source = load_model(StoredModel(maker, weights=tmp_path / "w.safetensors"))
     found = source.module.state_dict()
     assert all(torch.equal(found[name], each) for name, each in weights.items())
-    assert source.notes[-1] == "weights from w.safetensors"
+    assert source.notes[-1] == "note: weights from w.safetensors"
 
 
 def file_of(path: Path, told: Any, values: bytes = bytes(48), length: int | None = None) -> Path:
@@ -133,7 +133,7 @@ def test_a_pickled_model_is_opened_only_where_it_is_trusted(
     assert not (tmp_path / "MARK").exists()
     # What is trusted is run, and here turns out to be no model.
     with pytest.raises(
-        (ModelError, FileFormatError), match=r"not a torch\.nn\.Module|torch\.load cannot read"
+        (ModelError, FileFormatError), match=r"expected a torch\.nn\.Module|torch\.load cannot read"
     ):
         load_model(StoredModel(str(path), allow_pickle=True))
     assert (tmp_path / "MARK").exists()

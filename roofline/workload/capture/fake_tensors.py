@@ -84,8 +84,8 @@ class FakeTensors(ReplacementTensors):
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the result of the operator `func`."""
-        asked = kwargs.get("device")
-        if asked is not None and asked.type == "cuda" and not self._has_cuda:
+        device = kwargs.get("device")
+        if device is not None and device.type == "cuda" and not self._has_cuda:
             # torch's own message. Autograd would abort the process for a fake on that device.
             raise RuntimeError("Torch not compiled with CUDA enabled")
         if func is _GROUPED_PRODUCT and args[0].dtype != torch.bfloat16:

@@ -272,8 +272,8 @@ def _forget_compiler() -> None:
     for kind in kinds:
         kinds += kind.__subclasses__()
     remembered = [each for kind in kinds for each in vars(kind).values()]
-    asked = [each for name, each in vars(cpp_builder).items() if name.startswith("is_")]
-    for known in (cpu_vec_isa.valid_vec_isa_list, *remembered, *asked):
+    queries = [each for name, each in vars(cpp_builder).items() if name.startswith("is_")]
+    for known in (cpu_vec_isa.valid_vec_isa_list, *remembered, *queries):
         if hasattr(known, "cache_clear"):
             known.cache_clear()
 

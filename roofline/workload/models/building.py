@@ -19,6 +19,7 @@ import torch
 from torch.utils._device import DeviceContext
 
 from roofline.core.source_errors import PlacedError
+from roofline.core.text import NOTE
 from roofline.errors import ModelError, did_you_mean
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.libraries.availability import describe_error, with_torchvision
@@ -189,7 +190,7 @@ def build(
             raise ModelError(
                 f"model '{name}': building it failed: {describe_error(error)}"
             ) from error
-        notes = (f"{name} was built with weights: building it on the meta device failed",)
+        notes = (f"{NOTE}{name} was built with weights: building it on the meta device failed",)
     if not isinstance(module, torch.nn.Module):
         raise ModelError(
             f"model '{name}': expected a torch.nn.Module, the factory returned"

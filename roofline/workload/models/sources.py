@@ -39,14 +39,14 @@ from roofline.workload.models.libraries.transformers_models import (
 )
 
 
-def _timm_model(timm: ModuleType, model: str, asked: str) -> Source:
+def _timm_model(timm: ModuleType, model: str, title: str) -> Source:
     """Return timm's `model`; the tag of its weights determines the input size."""
     if not timm.is_model(model):
         near = did_you_mean(model.partition(".")[0], timm.list_models(), prefix="timm:")
-        raise ModelError(f"unknown timm model '{asked}'{near}")
+        raise ModelError(f"unknown timm model '{title}'{near}")
     create = functools.partial(timm.create_model, model, pretrained=False)
     # Warnings about renamed models are not shown.
-    source = build(asked, create, lambda: warnings.catch_warnings(action="ignore"))
+    source = build(title, create, lambda: warnings.catch_warnings(action="ignore"))
     return replace(source, default_inputs=_timm_inputs(source.module))
 
 
@@ -63,7 +63,7 @@ _CLIP_FRAMES = 16
 """Frames of a clip for which torchvision publishes the FLOP of its video models."""
 
 
-def _torchvision_model(torchvision: ModuleType, model: str, asked: str) -> Source:
+def _torchvision_model(torchvision: ModuleType, model: str, title: str) -> Source:
     """Return torchvision's model of that name, without weights.
 
     Its default input is the smallest that published weights are evaluated at, 224x224 without such
@@ -71,7 +71,7 @@ def _torchvision_model(torchvision: ModuleType, model: str, asked: str) -> Sourc
     """
     known = torchvision.models.list_models()
     if model not in known:
-        raise ModelError(f"unknown torchvision model '{asked}'{did_you_mean(model, known)}")
+        raise ModelError(f"unknown torchvision model '{title}'{did_you_mean(model, known)}")
     builder = torchvision.models.get_model_builder(model)
     options: dict[str, Any] = {"weights": None}
     if "weights_backbone" in inspect.signature(builder).parameters:
@@ -79,7 +79,7 @@ def _torchvision_model(torchvision: ModuleType, model: str, asked: str) -> Sourc
     if builder.__name__ in ("googlenet", "inception_v3"):
         # Initial weights of these and their quantized forms take seconds.
         options["init_weights"] = False
-    source = build(asked, functools.partial(builder, **options))
+    source = build(title, functools.partial(builder, **options))
     published = list(torchvision.models.get_model_weights(model))
     shapes: list[tuple[int, ...]] = [] if published else [(1, 3, 224, 224)]
     for weights in published:
@@ -253,20 +253,20 @@ def _with_inputs(source: Source, seq: int | None) -> Source:
 
 
 def _from_library(
-    library: Library, model: str, asked: str, seq: int | None, settings: Settings | None
+    library: Library, model: str, title: str, seq: int | None, settings: Settings | None
 ) -> Source:
-    """Return `model` of a library; `asked` is the name as the user wrote it."""
+    """Return `model` of a library; `title` is the name as the user wrote it."""
     if library == "transformers" and (names.is_hub_name(model) or names.is_abstract(model)):
         # Before the import of transformers, which takes seconds.
-        raise unknown_name_error(model, asked)
+        raise unknown_name_error(model, title)
     module, reason = library_or_reason(library)
     if module is None:
-        raise ModelError(f"model '{asked}': {library} is not available: {reason}")
+        raise ModelError(f"model '{title}': {library} is not available: {reason}")
     if library == "transformers":
-        return transformers_model(module, model, asked, seq=seq, settings=settings)
-    source = (_torchvision_model if library == "torchvision" else _timm_model)(module, model, asked)
+        return transformers_model(module, model, title, seq=seq, settings=settings)
+    source = (_torchvision_model if library == "torchvision" else _timm_model)(module, model, title)
     if seq is not None:
-        raise InputError(f"{argument('seq', seq)} has no effect on {asked}: its inputs are images")
+        raise InputError(f"{argument('seq', seq)} has no effect on {title}: its inputs are images")
     return source
 
 

@@ -314,12 +314,13 @@ def _input_problem(module: nn.Module, value: Any) -> tuple[str, str] | None:
     demand = next((each for kinds, each in _INPUT_SIZES.items() if isinstance(module, kinds)), None)
     if demand is None:
         return None
-    size, shape, what, place = operator.attrgetter(demand)(module), value.shape, "features", -1
+    size, shape = operator.attrgetter(demand)(module), value.shape
+    what, place = "input features", -1
     if demand in _OF_CHANNELS:
         is_batched = (
             len(shape) != (spatial_rank(module) or 0) + 1 or "Batch" in type(module).__name__
         )
-        what, place = "channels", int(is_batched)
+        what, place = "input channels", int(is_batched)
     # torch itself rejects other types.
     if len(shape) <= max(place, 0) or not isinstance(size, int) or shape[place] == size:
         return None

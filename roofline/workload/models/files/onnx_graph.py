@@ -119,22 +119,22 @@ def _external(
         folders = path.parent.resolve(), path.resolve().parent
         places = [(folder / location).resolve() for folder in folders]
         inside = [each for each in places if any(map(each.is_relative_to, folders))]
-        beside = next((each for each in inside if each.is_file()), None)
-        if beside is None:
+        external = next((each for each in inside if each.is_file()), None)
+        if external is None:
             raise FileFormatError(
                 f"{path}: values of '{name}' are in {shown}, which is missing in its folder"
             )
         offset = int(entries.get("offset", "0"))
         size_bytes = math.prod(shape) * kind.itemsize
         length = int(entries.get("length", str(size_bytes)))
-        if length != size_bytes or offset < 0 or offset + length > beside.stat().st_size:
+        if length != size_bytes or offset < 0 or offset + length > external.stat().st_size:
             raise FileFormatError(
                 f"{path}: values of '{name}' are outside of {shown}; one of the files is truncated"
                 " or of another model"
             )
         if not size_bytes:
             return torch.empty(shape, dtype=kind)
-        with beside.open("rb") as file:
+        with external.open("rb") as file:
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     except (OSError, ValueError) as error:
         raise FileFormatError(

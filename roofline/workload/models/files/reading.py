@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from roofline.core.dtypes import dtype
 from roofline.core.progress import suppress_output
-from roofline.core.text import printable
+from roofline.core.text import NOTE, printable
 from roofline.core.units import format_shape
 from roofline.errors import (
     FileFormatError,
@@ -180,7 +180,7 @@ def _exported(path: Path, *, allow_pickle: bool) -> Source:
         module=module,
         default_inputs=inputs,
         input_notes=notes,
-        notes=(f"{path.name}: {UNPICKLED}",) if allow_pickle else (),
+        notes=(f"{NOTE}{path.name}: {UNPICKLED}",) if allow_pickle else (),
     )
 
 
@@ -201,7 +201,7 @@ def _inputs(
         )
         for (key, each), kind in zip(given, kinds, strict=True)
     )
-    return requests, (f"{name} runs on inputs of its exported shapes",)
+    return requests, (f"{NOTE}{name} runs on inputs of its exported shapes",)
 
 
 # -- files of torch.save: unpickled only if the user allows it -------------------------------------
@@ -232,7 +232,7 @@ def _pickled(path: Path, *, allow_pickle: bool) -> Source:
     """Return the module that `torch.save` pickled into a file."""
     found = _load_saved(path, allow_pickle=allow_pickle)
     if isinstance(found, torch.nn.Module):
-        return Source(name=str(path), module=found, notes=(f"{path.name}: {UNPICKLED}",))
+        return Source(name=str(path), module=found, notes=(f"{NOTE}{path.name}: {UNPICKLED}",))
     if isinstance(found, Mapping):
         raise ModelError(
             f"{path}: weights without a model; name a model factory (file.py:Model), and"
@@ -308,7 +308,7 @@ def _with_weights(source: Source, path: Path, weights: Mapping[str, torch.Tensor
             )
     module = source.module if source.rebuild is None else source.rebuild()
     module.load_state_dict(dict(weights))
-    notes = (*source.notes, f"weights from {path.name}")
+    notes = (*source.notes, f"{NOTE}weights from {path.name}")
     return replace(source, module=module, notes=notes, rebuild=None)
 
 

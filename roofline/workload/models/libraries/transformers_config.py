@@ -247,7 +247,7 @@ def _sizes_in(config: Any) -> Sizes:
     return size
 
 
-def _check_sizes(of: Sizes, asked: str) -> None:
+def _check_sizes(of: Sizes, title: str) -> None:
     """Reject inconsistent sizes, with valid ones in the message."""
     heads, shared = of("num_attention_heads"), of("num_key_value_heads")
     width, length = of("hidden_size"), of("head_dim")
@@ -255,21 +255,21 @@ def _check_sizes(of: Sizes, asked: str) -> None:
         most = min(heads, _MAX_LAYERS)
         divisors = [str(each) for each in range(1, most + 1) if heads % each == 0]
         raise _config_error(
-            f"num_key_value_heads={shared}: does not divide the {heads} attention heads of {asked};"
+            f"num_key_value_heads={shared}: does not divide the {heads} attention heads of {title};"
             f" use {', '.join(divisors[-6:])}"
         )
     # With an explicit head size, the width need not equal that of all heads.
     is_odd = length is None or length == (width or 0) // (heads or 1)
     if heads and width and width % heads and is_odd:
         raise _config_error(
-            f"hidden_size={width}: not a multiple of the {heads} attention heads of {asked};"
+            f"hidden_size={width}: not a multiple of the {heads} attention heads of {title};"
             f" use {width // heads * heads or heads} or {(width // heads + 1) * heads}"
         )
     counts = map(of, ("num_local_experts", "num_experts", "n_routed_experts"))
     experts, chosen = next(filter(None, counts), None), of("num_experts_per_tok")
     if experts and chosen and chosen > experts:
         raise _config_error(
-            f"num_experts_per_tok={chosen}: {asked} has {experts} experts; use at most {experts}"
+            f"num_experts_per_tok={chosen}: {title} has {experts} experts; use at most {experts}"
         )
 
 
@@ -303,7 +303,7 @@ _IGNORED = (
 
 
 def build_config(
-    config_class: Callable[..., Any], settings: Settings, *, asked: str
+    config_class: Callable[..., Any], settings: Settings, *, title: str
 ) -> tuple[Any, tuple[str, ...]]:
     """Return a configuration with the sizes of `settings`, and notes on it."""
     notes: list[str] = []
@@ -312,7 +312,7 @@ def build_config(
     if kind is not None and own is not None and kind != own:
         shown = cut(str(kind))
         raise _config_error(
-            f"{origin or f'model_type={kind}'}: sizes of model type '{shown}', but {asked} has type"
+            f"{origin or f'model_type={kind}'}: sizes of model type '{shown}', but {title} has type"
             f" '{own}'; write hf:{shown}"
         )
     known = _known(config_class)
@@ -337,7 +337,7 @@ def build_config(
         )
     values = {key: value for key, value in settings.all.items() if key not in _IGNORED}
     _check_values(config_class, settings)
-    _check_sizes(_sizes_as_written(config_class, values), asked)
+    _check_sizes(_sizes_as_written(config_class, values), title)
     try:
         config = config_class(**values)
     except KeyboardInterrupt:
@@ -345,8 +345,8 @@ def build_config(
     except BaseException as error:
         # In one line and without its own preamble.
         why = error_text(error.__cause__ or error).replace("`", "'") or type(error).__name__
-        raise ModelError(f"model '{asked}': {of} rejects {argument('config')}: {why}") from error
-    _check_sizes(_sizes_in(config.get_text_config()), asked)
+        raise ModelError(f"model '{title}': {of} rejects {argument('config')}: {why}") from error
+    _check_sizes(_sizes_in(config.get_text_config()), title)
     return config, (*notes, *_filled_in(config, config_class, settings))
 
 

@@ -95,7 +95,7 @@ def _input_names(model: Any, notes: list[str], name: str) -> list[str]:
         if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD
     ]
     if model.main_input_name == "input_ids":
-        beside = [each for each in _MEDIA_INPUTS if each in takes]
+        media = [each for each in _MEDIA_INPUTS if each in takes]
         # Placeholder tokens in the text may represent parts of an image or audio.
         has_places = any(
             getattr(model.config, f"{kind}_token_{number}", None) is not None
@@ -103,8 +103,8 @@ def _input_names(model: Any, notes: list[str], name: str) -> list[str]:
             for number in ("id", "index")
         )
         if not has_places:
-            wanted += beside
-        elif beside:
+            wanted += media
+        elif media:
             notes.append(
                 f"only the text part of {name} runs: values of input_ids place images and audio,"
                 " and only shapes are known"
@@ -210,7 +210,7 @@ LABELS = 1000
 def transformers_model(
     transformers: ModuleType,
     model: str,
-    asked: str,
+    title: str,
     *,
     seq: int | None = None,
     settings: Settings | None = None,
@@ -218,15 +218,15 @@ def transformers_model(
     """Return the model of a type (``bert``) or class (``BertForMaskedLM``)."""
     around = functools.partial(_quiet_and_offline, transformers)
     with around():
-        make, config_notes = _maker(transformers, model, asked, settings)
-    source = build(asked, make, around)
+        make, config_notes = _maker(transformers, model, title, settings)
+    source = build(title, make, around)
     module: Any = source.module
-    inputs, input_notes = transformers_inputs(module, name=asked, seq=seq)
+    inputs, input_notes = transformers_inputs(module, name=title, seq=seq)
     kind, of = type(module).__name__, type(module.config)
     sizes = (
         f"the default sizes of {of.__name__}" if settings is None else describe_sizes(settings, of)
     )
-    what = f"{NOTE}{asked} is {kind} of transformers with {sizes}"
+    what = f"{NOTE}{title} is {kind} of transformers with {sizes}"
     if kind.endswith("ForImageClassification"):
         what += f" and {LABELS} labels"
     notes = [what, *config_notes]
@@ -239,12 +239,12 @@ def transformers_model(
 
 
 def _maker(
-    transformers: ModuleType, model: str, asked: str, settings: Settings | None
+    transformers: ModuleType, model: str, title: str, settings: Settings | None
 ) -> tuple[Callable[[], Any], tuple[str, ...]]:
     """Return the factory of `model`, and notes on its configuration."""
     kind = transformers_type(model)
     if kind is not None:
-        config, notes = _config_of(transformers.CONFIG_MAPPING[kind], asked, settings)
+        config, notes = _config_of(transformers.CONFIG_MAPPING[kind], title, settings)
         auto = importlib.import_module("transformers.models.auto.modeling_auto")
         if _is_causal_decoder(kind, config, auto):
             return lambda: transformers.AutoModelForCausalLM.from_config(config), notes
@@ -259,17 +259,17 @@ def _maker(
         ]
         shown = f": {' or '.join(f'hf:{each}' for each in found[:3])}" if found else ""
         raise ModelError(
-            f"model '{asked}': transformers has no base model of this type;"
+            f"model '{title}': transformers has no base model of this type;"
             f" name a model class{shown}"
         )
     model_class = _model_class(transformers, model) if model.isidentifier() else None
     if model_class is None:
-        raise unknown_name_error(model, asked)
+        raise unknown_name_error(model, title)
     if model_class.forward is torch.nn.Module.forward:
         # An abstract class without the usual name.
-        raise abstract_class_error(asked)
+        raise abstract_class_error(title)
     labels = {"num_labels": LABELS} if model.endswith("ForImageClassification") else {}
-    config, notes = _config_of(model_class.config_class, asked, settings, **labels)
+    config, notes = _config_of(model_class.config_class, title, settings, **labels)
     if settings is not None:
         # Unlike the class itself, this uses the data type in the configuration.
         return functools.partial(model_class._from_config, config), notes
@@ -277,13 +277,13 @@ def _maker(
 
 
 def _config_of(
-    config_class: Any, asked: str, settings: Settings | None, **labels: int
+    config_class: Any, title: str, settings: Settings | None, **labels: int
 ) -> tuple[Any, tuple[str, ...]]:
     """Return the configuration with the requested sizes, and notes on it."""
     notes: tuple[str, ...] = ()
     if settings is not None:
         sizes = replace(settings, base={**labels, **settings.base}) if labels else settings
-        config, notes = build_config(config_class, sizes, asked=asked)
+        config, notes = build_config(config_class, sizes, title=title)
     else:
         try:
             config = config_class(**labels)
@@ -291,7 +291,7 @@ def _config_of(
             raise
         except BaseException as error:
             raise ModelError(
-                f"model '{asked}': no default configuration: {describe_error(error)};"
+                f"model '{title}': no default configuration: {describe_error(error)};"
                 " build it in Python: file.py:function"
             ) from error
     # Older versions download the weights of a backbone.
@@ -333,18 +333,18 @@ def _model_class(transformers: ModuleType, name: str) -> Any:
         ) from error
 
 
-def abstract_class_error(asked: str) -> ModelError:
+def abstract_class_error(title: str) -> ModelError:
     """Return the error for an abstract class of transformers."""
     return ModelError(
-        f"model '{asked}': an abstract class of transformers; name a type, such as hf:bert, or a"
+        f"model '{title}': an abstract class of transformers; name a type, such as hf:bert, or a"
         " model class, such as hf:BertForMaskedLM"
     )
 
 
-def unknown_name_error(model: str, asked: str) -> ModelError:
+def unknown_name_error(model: str, title: str) -> ModelError:
     """Return the error for an unknown name, with a suggestion."""
     if is_abstract(model):
-        return abstract_class_error(asked)
+        return abstract_class_error(title)
     if model.isidentifier() and transformers_type(model.lower()) is None:
         names = names_of("transformers") if model.islower() else transformers_classes()
         near = did_you_mean(model, sorted(names), prefix="hf:")
@@ -352,7 +352,7 @@ def unknown_name_error(model: str, asked: str) -> ModelError:
         kind = nearest_type(model)
         near = f"; did you mean 'hf:{kind}'?" if kind else ""
     return ModelError(
-        f"unknown model '{asked}'{near} (not a type or model class of transformers; hub names are"
+        f"unknown model '{title}'{near} (not a type or model class of transformers; hub names are"
         " not supported: nothing is downloaded)"
     )
 
