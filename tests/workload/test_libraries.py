@@ -381,9 +381,9 @@ def test_seq_on_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: P
     saved = str(tmp_path / "a.json")
     base = ["--hardware", "10980xe", "--seq", "16"]
     assert run(["analyze", "hf:distilbert", *base, "-o", saved]) == 0
-    assert "input_ids 1x16 int64" in capsys.readouterr().out
+    assert "input_ids int64 1x16" in capsys.readouterr().out
     assert run(["analyze", "hf:distilbert", *base, "--batch", "3"]) == 0
-    assert "input_ids 3x16 int64" in capsys.readouterr().out
+    assert "input_ids int64 3x16" in capsys.readouterr().out
     assert run(["compare", "hf:distilbert", "hf:electra", *base]) == 0
     assert "1x16 int64" in capsys.readouterr().out
     assert run(["compare", saved, "hf:electra", *base]) == 2
