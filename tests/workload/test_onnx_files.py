@@ -45,7 +45,7 @@ def refused(path: Path) -> str:
 def test_open_sizes_are_taken_as_one_and_said(tmp_path: Path) -> None:
     source = load_model(str(product_file(tmp_path / "a.onnx")))
     assert source.default_inputs == (InputRequest(shape=(1, 6)),)
-    assert source.input_notes == ("open sizes of a.onnx are 1 here: batch; --input sets others",)
+    assert source.input_notes == ("open sizes of a.onnx are 1 here: batch; inputs sets others",)
 
 
 def test_counts_worked_out_by_hand(tmp_path: Path) -> None:
