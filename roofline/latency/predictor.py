@@ -60,10 +60,10 @@ class Predictor:
         known = [each for each in found if each is not None]
         run, notes = None, list(self.notes)
         if features and len(known) == len(found):
-            settled = self.calibration.predict_run(
+            base = self.calibration.predict_run(
                 features, known, calls=len(placements), core_state=self.core_state
             )
-            run, more = self.with_faults(settled, placements, threads)
+            run, more = self.with_faults(base, placements, threads)
             notes += more
         elif features:
             unknown = zip(features, found, strict=True)
@@ -72,31 +72,31 @@ class Predictor:
                 f"{len(found) - len(known)} of {len(found)} operators are not predicted: too few"
                 f" samples in {types} on {counted(threads, 'thread')}; run `roofline calibrate`"
             )
-        return Predicted(operators=_placed(placements, found), run=run, notes=tuple(notes))
+        return Predicted(operators=_align(placements, found), run=run, notes=tuple(notes))
 
     def operators(
         self, placements: Sequence[Placement], threads: int, /
     ) -> tuple[Prediction | None, ...]:
         """Return predictions of operators alone, without simulating the allocator."""
         features = _features(placements, threads)
-        return _placed(placements, self.calibration.predict(features, self.core_state))
+        return _align(placements, self.calibration.predict(features, self.core_state))
 
     def with_faults(
-        self, settled: RunPrediction, placements: Sequence[Placement], threads: int
+        self, base: RunPrediction, placements: Sequence[Placement], threads: int
     ) -> tuple[RunPrediction, tuple[str, ...]]:
         """Return the prediction of a pass with its page faults, and notes on them."""
         costs = self.calibration.page_fault_s if self.page_fault_s is None else self.page_fault_s
         page_fault_s = costs.get(threads)
         excluded = "predicted times exclude page faults"
         if self.allocator.settings is None:
-            return settled, (f"{excluded}: {self.allocator.library} is not simulated",)
+            return base, (f"{excluded}: {self.allocator.library} is not simulated",)
         if page_fault_s is None:
-            return settled, (f"{excluded}: their cost is unknown; run `roofline measure`",)
+            return base, (f"{excluded}: their cost is unknown; run `roofline measure`",)
         records = [each.record for each in placements]
         page_faults = count_page_faults(
             records, self.allocator.settings, threads=threads, lanes=self.lanes
         )
-        run = replace(_added(settled, page_faults, page_fault_s), allocator=self.allocator.name)
+        run = replace(_add_faults(base, page_faults, page_fault_s), allocator=self.allocator.name)
         # The 10 % quantile: other settings gain nothing without page faults.
         if page_faults.low * page_fault_s > FAULTS_MATTER * run.settled_s:
             # These avoid all page faults in the simulation.
@@ -119,7 +119,7 @@ def _features(placements: Sequence[Placement], threads: int) -> list[OperatorFea
     ]
 
 
-def _placed(
+def _align(
     placements: Sequence[Placement], found: Sequence[Prediction | None]
 ) -> tuple[Prediction | None, ...]:
     """Return the predictions in a sequence of all operators, None for free ones."""
@@ -127,19 +127,19 @@ def _placed(
     return tuple(None if each.record.state is State.FREE else next(left) for each in placements)
 
 
-def _added(settled: RunPrediction, page_faults: PageFaults, page_fault_s: float) -> RunPrediction:
+def _add_faults(base: RunPrediction, page_faults: PageFaults, page_fault_s: float) -> RunPrediction:
     """Return the prediction with page faults of `page_fault_s` each.
 
     The interval widens by the uncertainty of their number and cost.
     """
     faults_s = page_faults.page_faults * page_fault_s
-    predicted_s = settled.predicted_s + faults_s
-    by_operators_s = settled.predicted_s * math.log(settled.high_s / settled.low_s) / (2 * Z_80)
+    predicted_s = base.predicted_s + faults_s
+    by_operators_s = base.predicted_s * math.log(base.high_s / base.low_s) / (2 * Z_80)
     by_number_s = (page_faults.high - page_faults.low) * page_fault_s / (2 * Z_80)
     deviation_s = math.hypot(by_operators_s, by_number_s, _FAULT_DEVIATION * faults_s)
     factor = math.exp(Z_80 * deviation_s / predicted_s)
     return replace(
-        settled,
+        base,
         predicted_s=predicted_s,
         low_s=predicted_s / factor,
         high_s=predicted_s * factor,
