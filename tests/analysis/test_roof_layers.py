@@ -354,7 +354,7 @@ def test_options_without_effect_are_refused():
         plot(resnet(), layers=True, roofs="in use")
     with pytest.raises(InputError, match="--paper h100: has no effect without --layers"):
         options(False, "h100")
-    with pytest.raises(InputError, match="--layers: has no effect without a picture"):
+    with pytest.raises(InputError, match="--layers: has no effect without a plot"):
         options(True, None, "a.json", "b.html", stdout_format="md")
     assert options(True, None, "a.json", "b.PNG") == {"layers": True, "paper": None}
     assert options(True, None, stdout_format="svg")
