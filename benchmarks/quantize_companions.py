@@ -54,12 +54,12 @@ def _computed(key: str, quick: bool) -> Row:
     from roofline.machine import catalog
     from roofline.pipeline.analyses import assemble_analysis
     from roofline.pipeline.machines import load_predictor
-    from roofline.pipeline.native_variants import native_variants
+    from roofline.pipeline.native_variants import measure_variants
     from roofline.pipeline.runs import build_workload
     from roofline.placement import Roof
     from roofline.quantization.policy import Policy
     from roofline.quantization.result import WhatIf
-    from roofline.quantization.what_ifs import what_if
+    from roofline.quantization.what_ifs import evaluate_policy
     from roofline.run import RunOptions
 
     name, _, threads = key.rpartition("/t")
@@ -72,9 +72,9 @@ def _computed(key: str, quick: bool) -> Row:
     )
 
     def what_if_of(policy: Policy) -> WhatIf:
-        return what_if(analysis, policy, predictor)
+        return evaluate_policy(analysis, policy, predictor)
 
-    found, conditions = native_variants(
+    found, conditions = measure_variants(
         model,
         shape,
         options=RunOptions(),

@@ -20,7 +20,7 @@ from roofline.llm.parts import Stage, parts_of, quantized_weights
 from roofline.llm.stages import StageResult
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy, check_bits, structure_of
 from roofline.quantization.result import WhatIf
-from roofline.quantization.what_ifs import what_if
+from roofline.quantization.what_ifs import evaluate_policy
 from roofline.quantization.widths import Widths
 
 _FORM = re.compile(r"w([0-9]{1,2})a([0-9]{1,2})")
@@ -153,7 +153,7 @@ def _stage_in_bits(stage: StageResult, bits: WeightBits, after: ModelOnMachine) 
             per_channel=True,
             layers=last if len(last) < len(structure.layers) else {},
         )
-        found = what_if(analysis, policy)
+        found = evaluate_policy(analysis, policy)
         before_s, after_s = found.eager_min_time_before_s, _unfused_s(found, analysis)
         notes = tuple(f"left in floats: {each}" for each in found.unquantized)
     except InputError as error:

@@ -83,9 +83,9 @@ def _has(profile: HardwareProfile, instruction_sets: Sequence[str]) -> bool:
 
 def int8_problem() -> str:
     """Return the reason why torch cannot compute in int8 here, ``""`` if it can."""
-    from roofline.quantization.native_variants import why_no_int8
+    from roofline.quantization.native_variants import int8_problem
 
-    return why_no_int8()
+    return int8_problem()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,12 +172,12 @@ def measure_step(here: Bench, step: Step, thread_counts: Sequence[int]) -> list[
 
 def _int8_model(here: Bench, workload: Workload, threads: int) -> torch.nn.Module:
     from roofline.latency.measuring.rounds import torch_threads
-    from roofline.quantization.native_variants import in_int8
+    from roofline.quantization.native_variants import quantize_int8
 
     # oneDNN's weights have the layout of the first pass. A pass of another size or on other threads
     # would reorder them at every call, for milliseconds.
     with torch_threads(threads, here.topology.cores):
-        return in_int8(materialize_model(workload), workload.given)
+        return quantize_int8(materialize_model(workload), workload.given)
 
 
 def case_workload(case: CalibrationCase, options: RunOptions) -> Workload:

@@ -1,4 +1,4 @@
-"""A model really run in the types that torch has kernels for, interleaved with the original."""
+"""Timings of a model in the lower precisions of torch's kernels, interleaved with the original."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from roofline.pipeline.runs import fixed_seed
 from roofline.pipeline.timing import Bench, bench, gauged, materialize_model
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
 from roofline.quantization.result import NativeVariant
-from roofline.quantization.sensitivity import Ask
+from roofline.quantization.sensitivity import EvaluatePolicy
 from roofline.run import RunOptions
 
 if TYPE_CHECKING:
@@ -43,15 +43,15 @@ _INT8 = Policy(weights=8, activations=8, first_last=8, shortcut="low", per_chann
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedPair:
-    """Rounds of a model as it is and in a lower precision, and how far apart their outputs are."""
+    """Rounds of a model and its variant, and the relative error of their outputs."""
 
     rounds: tuple[tuple[RoundTime, ...], ...]
     error: float | None
 
 
-def timed_pair(here: Bench, original: Candidate, kind: VariantKind, count: int) -> TimedPair:
-    """Interleaved rounds of a model and a variant of it; runs in a process of its own."""
-    from roofline.quantization.native_variants import int8_kernels, relative_error, variant_of
+def time_pair(here: Bench, original: Candidate, kind: VariantKind, count: int) -> TimedPair:
+    """Time a model and a variant of it in interleaved rounds; runs in a separate process."""
+    from roofline.quantization.native_variants import int8_kernels, make_variant, relative_error
     from roofline.workload.capture.passes import capture_lock
     from roofline.workload.capture.prepared_model import prepare_model
     from roofline.workload.capture.real_tensors import RealTensors
@@ -65,7 +65,7 @@ def timed_pair(here: Bench, original: Candidate, kind: VariantKind, count: int) 
             int8_kernels(),
             gauged(here, original.threads) as gauges,
         ):
-            other, (args, kwargs) = variant_of(kind, stage.model, (stage.args, stage.kwargs))
+            other, (args, kwargs) = make_variant(kind, stage.model, (stage.args, stage.kwargs))
             subjects: tuple[Callable[[], Any], ...] = (
                 lambda: stage.model(*stage.args, **stage.kwargs),
                 lambda: other(*args, **kwargs),
@@ -76,16 +76,15 @@ def timed_pair(here: Bench, original: Candidate, kind: VariantKind, count: int) 
             except (KeyboardInterrupt, RooflineError):
                 raise
             except Exception as raised:
-                said = error_text(raised) or type(raised).__name__
-                raise ModelError(f"it cannot be run: {said[:200]}") from raised
+                text = error_text(raised) or type(raised).__name__
+                raise ModelError(f"the run failed: {text[:200]}") from raised
     return TimedPair(rounds=found, error=error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
-    """A way to run a model in lower precision.
-
-    ``name`` is how reports call it, ``bits`` are those of the layers that it changes.
+class Variant:
+    """Way to run a model in lower precision, by its name in reports; ``bits`` of the changed
+    layers.
     """
 
     name: str
@@ -95,22 +94,22 @@ class Way:
 
 _HALF, _EIGHT = LayerBits(weights=16, activations=16), LayerBits(weights=8, activations=8)
 
-WAYS = (
-    Way(name="bfloat16", kind="bfloat16", bits=_HALF),
-    Way(name="int8 (torch.ao, static)", kind="int8 static", bits=_EIGHT),
-    Way(name="int8 (torch.ao, dynamic, linear layers)", kind="int8 dynamic", bits=_EIGHT),
-    Way(name="int8 (torchao, dynamic, linear layers)", kind="int8 torchao", bits=_EIGHT),
+VARIANTS = (
+    Variant(name="bfloat16", kind="bfloat16", bits=_HALF),
+    Variant(name="int8 (torch.ao, static)", kind="int8 static", bits=_EIGHT),
+    Variant(name="int8 (torch.ao, dynamic, linear layers)", kind="int8 dynamic", bits=_EIGHT),
+    Variant(name="int8 (torchao, dynamic, linear layers)", kind="int8 torchao", bits=_EIGHT),
 )
 
 
-def native_variants(
+def measure_variants(
     model: Any,
     inputs: Any = None,
     *,
     options: RunOptions,
     analysis: Analysis,
-    what_if_of: Ask,
-    ways: Sequence[Way] = WAYS,
+    what_if_of: EvaluatePolicy,
+    ways: Sequence[Variant] = VARIANTS,
     rounds: int | None = None,
     force: bool = False,
     progress: Progress | None = None,
@@ -118,10 +117,10 @@ def native_variants(
     processes: Callable[[], AbstractContextManager[RunFunction]] | None = None,
     on: Callable[..., AbstractContextManager[Bench]] = bench,
 ) -> tuple[tuple[NativeVariant, ...], tuple[str, ...]]:
-    """The model in every way that runs here, interleaved with the original, beside its what-if.
+    """Time the model and all available variants, interleaved, next to their what-ifs.
 
-    Every way has a new process, in which both are timed by turns; a way that fails, or dies, has no
-    times and says why. Second: what was noticed of the machine meanwhile.
+    Each variant runs in a fresh process; failures become reasons in place of times. The second
+    result are conditions of the machine.
     """
     original = Candidate(
         name=analysis.model,
@@ -136,29 +135,29 @@ def native_variants(
         for place, way in enumerate(ways):
             if progress is not None:
                 progress(place / len(ways), way.name)
-            policy = policy_of(way, analysis, what_if_of)
-            timed: TimedPair | str = _pointless(way, policy, analysis, here)
+            policy = variant_policy(way, analysis, what_if_of)
+            timed: TimedPair | str = _skip_reason(way, policy, analysis, here)
             if not timed:
                 try:
                     count = rounds or DEFAULT_ROUNDS
-                    timed = process(timed_pair, here, original, way.kind, count)
+                    timed = process(time_pair, here, original, way.kind, count)
                 except MemoryError:
-                    timed = "it ran out of memory"
+                    timed = "out of memory"
                 except RooflineError as error:
                     timed = error_text(error) or type(error).__name__
             if isinstance(timed, str):
                 found.append(NativeVariant(way=way.name, bits=way.bits, why_not=timed))
             else:
-                found.append(_beside_what_if(way, timed, policy, what_if_of))
+                found.append(_variant_result(way, timed, policy, what_if_of))
     return tuple(found), (*here.conditions, *((IN_THIS_PROCESS.format(stays),) if stays else ()))
 
 
-def _pointless(way: Way, policy: Policy, analysis: Analysis, here: Bench) -> str:
-    """Why no process need try a way; ``""``: one is to try."""
+def _skip_reason(way: Variant, policy: Policy, analysis: Analysis, here: Bench) -> str:
+    """Return the reason to skip a variant; ``""``: measure it."""
     if way.kind == "bfloat16":
         if analysis.run.dtype == "bfloat16":
-            return "the model is run in bfloat16 as it is"
-        return "" if computes_in_bfloat16(here.profile) else "this CPU does not compute in bfloat16"
+            return "the original already runs in bfloat16"
+        return "" if computes_in_bfloat16(here.profile) else "no bfloat16 arithmetic on this CPU"
     if way.kind != "int8 static" and not policy.layers:
         return "the model has no linear layers"
     if way.kind == "int8 torchao" and not has_torchao():
@@ -167,18 +166,19 @@ def _pointless(way: Way, policy: Policy, analysis: Analysis, here: Bench) -> str
 
 
 def has_torchao() -> bool:
-    """Whether torchao could be imported."""
     return importlib.util.find_spec("torchao") is not None
 
 
-def _beside_what_if(way: Way, timed: TimedPair, policy: Policy, what_if_of: Ask) -> NativeVariant:
+def _variant_result(
+    way: Variant, timed: TimedPair, policy: Policy, what_if_of: EvaluatePolicy
+) -> NativeVariant:
     what_if = what_if_of(policy)
-    # Of 16 bits the what-if takes the faster type, which need not be the one that ran.
+    # The what-if uses the faster 16-bit type, which may not be the measured one.
     is_of_way = way.kind != "bfloat16" or all(
         each.executable == "bfloat16" for each in what_if.layers
     )
     measured = MeasuredRounds(rounds=timed.rounds)
-    # How many times as long as the variant the original took.
+    # Original time over variant time.
     ratio = measured.ratio(0, 1)
     low, high = ratio.interval or (None, None)
     return NativeVariant(
@@ -197,8 +197,8 @@ def _beside_what_if(way: Way, timed: TimedPair, policy: Policy, what_if_of: Ask)
     )
 
 
-def policy_of(way: Way, analysis: Analysis, what_if_of: Ask) -> Policy:
-    """The policy whose what-if stands beside a way: all layers, or linear ones alone."""
+def variant_policy(way: Variant, analysis: Analysis, what_if_of: EvaluatePolicy) -> Policy:
+    """Return the policy of a variant's what-if: all layers, or linear layers only."""
     if way.kind in ("bfloat16", "int8 static"):
         return _BFLOAT16 if way.kind == "bfloat16" else _INT8
     layers = [each.layer for each in what_if_of(_INT8).layers]

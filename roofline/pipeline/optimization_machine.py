@@ -293,7 +293,6 @@ def check_costs(
 def machine_for(
     options: RunOptions, *, cost: CostBasis | None, fused: bool, progress: Progress | None
 ) -> Machine:
-    """Return the target machine, with its cost basis."""
     hardware = options.hardware
     profile, notes = resolve_hardware(hardware, progress)
     predictor = load_predictor(profile, hardware, options.run())

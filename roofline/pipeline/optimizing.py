@@ -93,7 +93,6 @@ class _Optimizer:
     say: Say
 
     def result(self) -> Optimization:
-        """Return the result of search, proofs and timings."""
         from roofline.substitution.graphs.building import build_module
         from roofline.substitution.graphs.capturing import capture_graph
         from roofline.substitution.graphs.counting import count_records

@@ -1,4 +1,4 @@
-"""Layers ranked by what they suffer from few bits, and bits for each of them under a budget."""
+"""Ranking of layers by their sensitivity to quantization, and bits per layer under a budget."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from roofline.pipeline.timing import materialize_model
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
 from roofline.quantization.result import LayerSensitivity, Proposal, Sensitivity, WhatIf
 from roofline.quantization.sensitivity import (
-    Ask,
     Basis,
     Budget,
-    Search,
+    EvaluatePolicy,
+    PolicySearch,
     candidates_of,
-    no_time,
-    places_of,
-    ranked,
-    side_s,
-    whole_s,
+    layer_time_s,
+    layers_by_module,
+    pass_time_s,
+    rank_layers,
+    unknown_time_error,
 )
 
 if TYPE_CHECKING:
@@ -41,34 +41,34 @@ _FLOATS = LayerBits(weights=FLOAT_BITS, activations=FLOAT_BITS)
 _FLOAT_POLICY = Policy(weights=FLOAT_BITS, activations=FLOAT_BITS, first_last=FLOAT_BITS)
 
 _REPEATED = 1e-4
-"""The relative error up to which outputs are the same: sums need not be in the same order."""
+"""Relative error up to which outputs count as equal: the order of sums may vary."""
 
 _PART_OF_ERRORS = 0.95
-"""Of all the time, for progress."""
+"""Fraction of the progress for errors."""
 
 
-def sensitivity_of(
+def measure_sensitivity(
     asked: Workload,
     what_if: WhatIf,
     *,
-    ask: Ask,
+    evaluate: EvaluatePolicy,
     samples: Any = None,
     budget: Budget | None = None,
     progress: Progress | None = None,
 ) -> Sensitivity:
-    """Quantizes one layer at a time: what that does to the outputs, and what it saves."""
+    """Quantize one layer at a time, and return output errors and savings."""
     tell = progress or silent
     sides = [side for each in what_if.layers for side in (each.before, each.after)]
     is_timed = what_if.before is not None and what_if.after is not None
     is_timed = is_timed and all(side.time is not None for side in sides)
     basis: Basis = "prediction" if is_timed else "bound"
-    if budget is not None and budget.time_s is not None and whole_s(what_if, basis) is None:
-        # Before minutes go into errors of layers.
-        raise no_time("the whole pass")
+    if budget is not None and budget.time_s is not None and pass_time_s(what_if, basis) is None:
+        # Fail before the errors are computed, which takes minutes.
+        raise unknown_time_error("the whole pass")
     tell(0.0, f"running {asked.name}")
     errors = OutputErrors(asked, samples, per_channel=what_if.policy.per_channel)
-    places = places_of(what_if)
-    # The most bits of its places, as `quantize_model` gives a module.
+    places = layers_by_module(what_if)
+    # The most bits of a module's places, as in `quantize_model`.
     own = {
         name: LayerBits(
             weights=max(each.bits.weights for each in runs),
@@ -79,7 +79,7 @@ def sensitivity_of(
     own = {name: bits for name, bits in own.items() if not bits.is_float}
     candidates: dict[str, tuple[LayerBits, ...]] = {}
     for name, runs in places.items() if budget is not None else ():
-        # What a layer may have wherever it runs; floats for what cannot be quantized where it is.
+        # Bits allowed in all runs of a layer; floats if it cannot be quantized in place.
         first, *others = (
             candidates_of(replace(each.layer, name=name), what_if.policy) for each in runs
         )
@@ -94,7 +94,7 @@ def sensitivity_of(
         for name in places
         if name in errors.layers
     }
-    found = errors.of_each(
+    found = errors.layer_errors(
         {name: each for name, each in tried.items() if each},
         lambda part, what: tell(_PART_OF_ERRORS * part, what),
     )
@@ -103,8 +103,8 @@ def sensitivity_of(
         if name not in errors.layers:
             continue
         runs = places[name]
-        before = sum_known(side_s(each.before, basis) for each in runs)
-        after = sum_known(side_s(each.after, basis) for each in runs)
+        before = sum_known(layer_time_s(each.before, basis) for each in runs)
+        after = sum_known(layer_time_s(each.after, basis) for each in runs)
         layers.append(
             LayerSensitivity(
                 name=name,
@@ -117,12 +117,12 @@ def sensitivity_of(
             )
         )
     result = Sensitivity(
-        layers=ranked(layers),
+        layers=rank_layers(layers),
         basis=basis,
         inputs=errors.inputs,
         weights="the model's own" if asked.source.rebuild is None else "as it is built",
         unranked=tuple(
-            f"layer '{name}' does not run as a module of its own, so its error is not known"
+            f"layer '{name}': unknown error, it does not run as a separate module"
             for name in own
             if name not in errors.layers
         ),
@@ -130,8 +130,13 @@ def sensitivity_of(
     if budget is None:
         return result
     tell(_PART_OF_ERRORS, "choosing bits for each layer")
-    search = Search(
-        asked=what_if, ask=ask, budget=budget, basis=basis, errors=found, candidates=candidates
+    search = PolicySearch(
+        asked=what_if,
+        evaluate=evaluate,
+        budget=budget,
+        basis=basis,
+        errors=found,
+        candidates=candidates,
     )
     policy, then, is_within = search.made()
     tell(_PART_OF_ERRORS, "running the proposed policy")
@@ -140,50 +145,48 @@ def sensitivity_of(
         budget=search.words,
         is_within=is_within,
         model_bytes=then.model_bytes_after,
-        time_s=whole_s(then, basis),
-        error=errors.of_all(policy),
+        time_s=pass_time_s(then, basis),
+        error=errors.policy_error(policy),
     )
     return replace(result, proposal=proposal)
 
 
 class OutputErrors:
-    """A copy of a model with its weights, in inference, and what it gives on some inputs.
+    """Copy of a model in inference, and its reference outputs.
 
-    ``inputs`` says in words what these are, ``layers`` are the qualified names of what can be
-    quantized where it is. Clipping values are calibrated on the same inputs, so that an error is
-    that of layers that were not trained for their bits.
+    ``inputs`` describes the inputs, ``layers`` are the names of layers that can be quantized in
+    place. Clipping values are calibrated on the same inputs: errors are those without training.
     """
 
     def __init__(self, asked: Workload, samples: Any, *, per_channel: bool) -> None:
         self._name = asked.name
         self._per_channel = per_channel
         with fixed_seed():
-            # A model that is built here has random weights.
+            # A model built here has random weights.
             built = materialize_model(asked)
         self._model = _copied(built, asked)
-        given, self.inputs = _samples(asked, samples)
+        given, self.inputs = _resolve_samples(asked, samples)
         self._batch = example_arguments(given, asked.run)
         self._reference = self._outputs(self._model)
         if not self._reference or not all(bool(each.isfinite().all()) for each in self._reference):
             raise ModelError(
-                f"{self._name}: {argument('sensitivity', True)} compares floating-point outputs,"
-                " and the model gives none, or NaN or infinite ones, for its inputs; give others"
-                " with samples="
+                f"{self._name}: {argument('sensitivity', True)} requires"
+                " floating-point outputs without NaN or infinity, but the model has none for its"
+                " inputs; use others with samples="
             )
         if self._error(self._outputs(self._model), "a second pass") > _REPEATED:
             raise ModelError(
-                f"{self._name} gives other outputs when it is called again with the same inputs, so"
-                f" {argument('sensitivity', True)} cannot tell what few bits do to them; have it"
-                " repeat itself"
+                f"{self._name}: {argument('sensitivity', True)} requires deterministic outputs, but"
+                " a second run differs; make the model deterministic"
             )
         self.layers = frozenset(
             self._clippings(replace(_FLOAT_POLICY, activations=8, first_last=8, shortcut="low"))
         )
 
-    def of_each(
+    def layer_errors(
         self, wanted: Mapping[str, Sequence[LayerBits]], progress: Progress
     ) -> dict[tuple[str, LayerBits], float]:
-        """The relative L2 error of the outputs with one layer alone quantized."""
+        """Return the relative L2 error of the outputs for each layer quantized alone."""
         found: dict[tuple[str, LayerBits], float] = {}
         calls = sum(map(len, wanted.values()))
         for place in range(max(map(len, wanted.values()), default=0)):
@@ -193,19 +196,19 @@ class OutputErrors:
             for name, bits in here.items():
                 progress(len(found) / calls, f"quantizing {name or self._name} to {bits.words}")
                 layer, clipping = self._model.get_submodule(name), clippings.get(name)
-                with _in_few_bits(layer, bits.weights, clipping, per_channel=self._per_channel):
+                with _quantized_layer(layer, bits.weights, clipping, per_channel=self._per_channel):
                     outputs = self._outputs(self._model)
                     found[name, bits] = self._error(outputs, f"layer '{name}' in {bits.words}")
         return found
 
-    def of_all(self, policy: Policy) -> float:
-        """The relative L2 error of the outputs with all of a policy."""
+    def policy_error(self, policy: Policy) -> float:
+        """Return the relative L2 error of the outputs with a whole policy."""
         known = {name: bits for name, bits in policy.layers.items() if name in self.layers}
         model = self._calibrated(replace(policy, layers=known))
         return self._error(self._outputs(model), "the proposed policy")
 
     def _clippings(self, policy: Policy) -> Mapping[str, PACT]:
-        """What quantizes the activations of each layer, calibrated on what floats give it."""
+        """Return the activation quantizers of layers, calibrated on float inputs."""
         from roofline.quantization import quantized_layers
 
         layers = quantized_layers(self._calibrated(policy))
@@ -222,7 +225,7 @@ class OutputErrors:
         args, kwargs = self._batch
         given = Inputs(*args, **kwargs)
         with fixed_seed(), warnings.catch_warnings():
-            # What stays in floats is in the what-if; what reads only zeros makes no error.
+            # The what-if reports unquantized layers; layers that read zeros have no error.
             warnings.simplefilter("ignore")
             model = quantize_model(self._model, policy, given)
             if any(isinstance(each, PACT) for each in model.modules()):
@@ -230,7 +233,6 @@ class OutputErrors:
         return model
 
     def _outputs(self, model: torch.nn.Module) -> list[torch.Tensor]:
-        """The floating tensors that the model gives, in float64."""
         import torch
         from torch.utils import _pytree as pytree
 
@@ -240,7 +242,7 @@ class OutputErrors:
                 result = model(*copy.deepcopy(args), **copy.deepcopy(kwargs))
             except RooflineError:
                 raise
-            # The user's own code may raise anything.
+            # User code may raise anything.
             except Exception as error:
                 raise ModelError(
                     f"{self._name} raised {type(error).__name__} in its forward pass:"
@@ -255,43 +257,42 @@ class OutputErrors:
     def _error(self, outputs: Sequence[torch.Tensor], what: str) -> float:
         if [each.shape for each in outputs] != [each.shape for each in self._reference]:
             raise ModelError(
-                f"{self._name}: {what} changes how many outputs there are, or their sizes, so that"
-                f" {argument('sensitivity', True)} cannot compare them; give a part of the model"
-                " where they stay"
+                f"{self._name}: {what} changes the number or sizes of outputs, which"
+                f" {argument('sensitivity', True)} cannot compare; use a part of the model"
             )
         pairs = list(zip(self._reference, outputs, strict=True))
         lost = math.fsum(float((one - two).square().sum()) for one, two in pairs)
         whole = math.fsum(float(one.square().sum()) for one, _ in pairs)
         if not math.isfinite(lost):
-            raise ModelError(f"{self._name}: {what} makes outputs that are NaN or infinite")
+            raise ModelError(f"{self._name}: {what} leads to NaN or infinite outputs")
         if not lost:
             return 0.0
         if not whole:
             raise ModelError(
-                f"{self._name} gives only zeros for its inputs, so there are no relative errors;"
-                " give others with samples="
+                f"{self._name}: all outputs are zero, so relative errors are undefined; use other"
+                " inputs with samples="
             )
         return math.sqrt(lost / whole)
 
 
-def _samples(asked: Workload, samples: Any) -> tuple[Inputs, str]:
-    """What a model is run on, and that in words: ``"random numbers of 4x3x8x8"``."""
+def _resolve_samples(asked: Workload, samples: Any) -> tuple[Inputs, str]:
+    """Return the inputs of a model and their description: ``"random numbers of 4x3x8x8"``."""
     from roofline.workload.inputs import to_inputs
 
     given = asked.given if samples is None else to_inputs(samples)
     if given is None:
-        raise InputError("samples: there are none; give tensors, as the inputs of a model")
+        raise InputError("samples: none given; give tensors, as inputs of the model")
     requests = [request for _, request in given.requests()]
     if not requests:
         return given, "no tensors"
     tensors = "the given inputs" if samples is None else "given samples"
-    kinds = dict.fromkeys(_kind_words(each, tensors) for each in requests)
+    kinds = dict.fromkeys(_input_kind(each, tensors) for each in requests)
     shapes = ", ".join(format_shape(each.shape) for each in requests)
     return given, f"{' and '.join(kinds)} of {shapes}"
 
 
-def _kind_words(request: InputRequest, tensors: str) -> str:
-    """What `example_arguments` gives: a given tensor, else noise, else one number."""
+def _input_kind(request: InputRequest, tensors: str) -> str:
+    """Return the kind of an input: given tensors, random numbers, or constants."""
     import torch
 
     from roofline.workload.torch_dtypes import input_dtype
@@ -305,10 +306,10 @@ def _kind_words(request: InputRequest, tensors: str) -> str:
 
 
 @contextmanager
-def _in_few_bits(
+def _quantized_layer(
     layer: torch.nn.Module, bits: int, clipping: PACT | None, *, per_channel: bool
 ) -> Iterator[None]:
-    """A layer as `quantize_model` would leave it, while this is open."""
+    """Quantize a layer temporarily, as `quantize_model` does."""
     from torch import nn
 
     from roofline.quantization.quantized_modules import TRANSPOSED, quantize_input
@@ -337,10 +338,10 @@ def _copied(model: torch.nn.Module, asked: Workload) -> torch.nn.Module:
 
     try:
         made = copy.deepcopy(model).eval()
-    # Locks, generators and tensors that were computed cannot be copied.
+    # Locks, generators and non-leaf tensors cannot be copied.
     except Exception as error:
         raise ModelError(
-            f"{asked.name} cannot be copied, which {argument('sensitivity', True)} takes:"
+            f"{asked.name} cannot be copied for {argument('sensitivity', True)}:"
             f" {type(error).__name__}: {printable(error_text(error)[:200])}"
         ) from error
     return made.to(torch_dtype(asked.run.dtype)) if asked.run.dtype else made

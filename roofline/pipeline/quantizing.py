@@ -1,4 +1,4 @@
-"""quantize: what fewer bits would be worth for a model, what they cost, and what really runs."""
+"""quantize: gain and cost of lower precision for a model, estimated and measured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from roofline.pipeline.runs import capture_pass
 from roofline.quantization.policy import FLOAT_BITS, Policy, Shortcut, check_bits
 from roofline.quantization.result import Quantization, WhatIf
 from roofline.quantization.sensitivity import Budget
-from roofline.quantization.what_ifs import what_if, what_ifs
+from roofline.quantization.what_ifs import evaluate_policies, evaluate_policy
 from roofline.run import (
     InferenceKeywords,
     RunOptions,
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 
 
 _MOST_BYTE, _MOST_S = 2**60, 1e9
-"""No model has as many bytes, and no pass takes 30 years."""
+"""Upper limits of budgets: larger than any model, longer than any forward pass."""
 
 _FIX = "write one as docs/how-to/quantizing.md shows, or save a result with -o FILE.json"
 
 
-def policy_of(policy: Policy | str | Path | None, **parts: Any) -> Policy:
-    """The policy that is meant: given, read from a file, or put together from its fields.
+def resolve_policy(policy: Policy | str | Path | None, **parts: Any) -> Policy:
+    """Return the policy: given, read from a file, or built from its fields.
 
-    Where only one of ``weights`` and ``activations`` is given the other stays float; with neither
-    both are 2.
+    If only one of ``weights`` and ``activations`` is given, the other stays float; without both,
+    they are 2.
     """
     given = {name: value for name, value in parts.items() if value is not None}
     if policy is None:
@@ -54,7 +54,7 @@ def policy_of(policy: Policy | str | Path | None, **parts: Any) -> Policy:
         return Policy(**given)
     for name in given:
         raise InputError(
-            f"{argument(name)} has no effect beside {argument('policy')}; write it into the policy"
+            f"{argument(name)} has no effect with {argument('policy')}; set it in the policy"
         )
     if isinstance(policy, Policy):
         return policy
@@ -67,14 +67,14 @@ def policy_of(policy: Policy | str | Path | None, **parts: Any) -> Policy:
 
 
 def read_policy(path: Path) -> Policy:
-    """The policy of a JSON file: its own, or that of a saved result (the proposed one, if any)."""
+    """Return the policy in a JSON file, or in a saved result (the proposed one, if any)."""
     file, data = str(path), read_json(path, fix=_FIX)
     if not isinstance(data, Mapping):
-        raise refused(file, "is no policy: it must be a table", _FIX)
+        raise refused(file, "is not a policy: expected a table", _FIX)
     found: Any = cast("Mapping[str, Any]", data)
     if "kind" in found:
         if found["kind"] != Quantization.kind:
-            raise refused(file, f"is no policy but a file of kind {found['kind']!r}", _FIX)
+            raise refused(file, f"is not a policy, but of kind {found['kind']!r}", _FIX)
         check_version(found, file=file, fix=_FIX)
         try:
             proposal = (found["sensitivity"] or {}).get("proposal")
@@ -82,12 +82,12 @@ def read_policy(path: Path) -> Policy:
         except (KeyError, IndexError, TypeError, AttributeError):
             found = None
         if not isinstance(found, Mapping):
-            raise refused(file, "holds a damaged result without a policy", _FIX)
+            raise refused(file, "is a damaged result without a policy", _FIX)
     return schema.from_data(Policy, found, file=file)
 
 
-def widths_of(sweep: Iterable[int]) -> tuple[int, ...]:
-    """The widths of a sweep, in the order in which they were given."""
+def check_widths(sweep: Iterable[int]) -> tuple[int, ...]:
+    """Return the widths of a sweep in order, checked."""
     if isinstance(sweep, (str, bytes)) or not isinstance(sweep, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         given = argument("sweep", sweep)
         raise InputError(f"{given}: expected widths in bits, such as [2, 3, 4, 8, 16]")
@@ -96,15 +96,15 @@ def widths_of(sweep: Iterable[int]) -> tuple[int, ...]:
         check_bits(argument("sweep"), width)
         if width in widths:
             name = argument("sweep")
-            raise InputError(f"{name}: {width} bits are given twice; give each width once")
+            raise InputError(f"{name}: {width} bits given twice; give each width once")
         widths.append(width)
     return tuple(widths)
 
 
-def budget_of(
+def parse_budget(
     size: int | str | None, time: float | str | None, *, sensitivity: bool
 ) -> Budget | None:
-    """The budget of a proposed policy, in bytes or seconds, or as text; None: none was given."""
+    """Return the budget of a proposed policy in bytes or seconds, from numbers or text."""
     if size is None and time is None:
         return None
     of_size, of_time = argument("size_budget"), argument("time_budget")
@@ -112,19 +112,19 @@ def budget_of(
         option = of_time if size is None else of_size
         raise InputError(f"{option} has no effect without {argument('sensitivity', True)}; add it")
     if size is not None and time is not None:
-        raise InputError(f"{of_size} and {of_time}: give one of both")
+        raise InputError(f"{of_size} and {of_time}: give only one")
     if isinstance(size, str):
         size = parse_bytes(size, "size_budget")
     if isinstance(time, str):
         time = parse_duration(time, "time_budget")
     if size is not None and (type(size) is not int or not 1 <= size < _MOST_BYTE):
         raise InputError(
-            f"{cut(argument('size_budget', size))}: must be a whole number of bytes from 1, or 1MB"
+            f"{cut(argument('size_budget', size))}: must be an integer from 1, or such as 1MB"
         )
     is_number = isinstance(time, Real) and not isinstance(time, bool)
     if time is not None and not (is_number and 0 < time < _MOST_S):
         raise InputError(
-            f"{cut(argument('time_budget', time))}: must be a number of seconds above 0, or 5ms"
+            f"{cut(argument('time_budget', time))}: must be seconds above 0, or such as 5ms"
         )
     return Budget(size_bytes=size, time_s=None if time is None else float(time))
 
@@ -152,49 +152,47 @@ def quantize(
     say: Say | None = None,
     **run: Unpack[InferenceKeywords],
 ) -> Quantization:
-    """What fewer bits would be worth for a model on a machine, and what they cost.
+    """Estimate the gain and the cost of lower precision for a model on a machine.
 
-    The layers of the model (convolutions and linear layers) are put under the roof again with their
-    weights and activations in few bits. Requantization, conversions and shortcuts stand on their
-    own. Widths for which the machine has no kernel are a bandwidth-only what-if: bytes and bounds,
-    and no times. A module that is given is left as it was.
+    The layers of the model (convolutions and linear layers) are placed under the roofline with
+    weights and activations at lower bit widths, with requantization, conversions and shortcuts.
+    Widths without a kernel on the machine are a bandwidth-only what-if: bytes and minimum times, no
+    predictions. The given module stays unchanged.
 
     Args:
         model, inputs: as for `analyze`; inference only.
-        policy: bits for all layers and for single ones, as a value or as the JSON file of one, or
-            of a saved result; None: as the next ones say.
-        weights, activations: bits from 1 to 16, or 32 for floats; where only one is given the other
-            stays float, and with neither both are 2.
-        first_last: bits of the first and the last layer, where all others have fewer; None: 8.
-        shortcut: ``"full"`` (None): layers on shortcuts, and what shortcuts carry, stay floats;
+        policy: bits of the layers, as a value, a JSON file of one, or a saved result; None: from
+            the following arguments.
+        weights, activations: bits from 1 to 16, or 32 for floats. If only one is given, the other
+            stays float; without both, they are 2.
+        first_last: minimum bits of the first and the last layer; None: 8.
+        shortcut: ``"full"`` (None): layers on shortcuts, and shortcuts themselves, stay floats;
             ``"low"``: they have the bits of the others.
-        per_channel: weights have a scale for each output channel.
-        sweep: further widths, each for weights and activations, with the rest of the policy.
-        sensitivity: quantizes one layer at a time and ranks them by the error that it makes.
-        size_budget, time_budget: bytes of the model (``1_000_000`` or ``"1MB"``) or seconds of a
-            pass (``0.005`` or ``"5ms"``), within which a policy with bits for each layer is
-            proposed; with `sensitivity`.
-        samples: what errors are computed with, as `inputs`; None: random numbers; with
-            `sensitivity`.
-        measure: runs the model in the types for which torch has kernels here, in turn with it.
-        rounds: how often these are timed; None: 7.
-        force: times although others compute.
-        progress: told how far it is.
-        say: told, in words, what is waited for.
+        per_channel: one weight scale per output channel.
+        sweep: further widths of both weights and activations, with the rest of the policy.
+        sensitivity: quantize one layer at a time, and rank layers by output error.
+        size_budget, time_budget: maximum model size (``1_000_000`` or ``"1MB"``) or time of a
+            forward pass (``0.005`` or ``"5ms"``) of a proposed policy; with `sensitivity`.
+        samples: inputs for output errors, like `inputs`; None: random numbers; with `sensitivity`.
+        measure: time the model in the types of torch's kernels here, interleaved with the original.
+        rounds: number of timing rounds; None: 7.
+        force: time despite load from other processes.
+        progress: called with the fraction done and the current step.
+        say: called with messages about waits.
 
     Returns:
-        The result: a what-if for the policy, and one for each width of the sweep.
+        The result: a what-if of the policy, and one per width of the sweep.
 
     Raises:
         ModelError: the model is unknown, cannot be built or captured, or rejects its inputs.
-        InputError: an option is wrong, the model has no layers with weights, or is quantized.
+        InputError: invalid options, no layers with weights, or an already quantized model.
         HardwareError: unknown hardware.
-        MeasurementError: something is to be timed, and others compute.
+        MeasurementError: timings are disturbed by other processes.
     """
     check_switches(per_channel=per_channel, sensitivity=sensitivity, measure=measure, force=force)
     check_functions(progress=progress, say=say)
     options = RunOptions.of(inputs, **run)
-    wanted = policy_of(
+    wanted = resolve_policy(
         policy,
         weights=weights,
         activations=activations,
@@ -202,8 +200,8 @@ def quantize(
         shortcut=shortcut,
         per_channel=per_channel or None,
     )
-    widths = widths_of(sweep)
-    budget = budget_of(size_budget, time_budget, sensitivity=sensitivity)
+    widths = check_widths(sweep)
+    budget = parse_budget(size_budget, time_budget, sensitivity=sensitivity)
     if samples is not None and not sensitivity:
         raise InputError(f"samples have no effect without {argument('sensitivity', True)}; add it")
     if rounds is not None:
@@ -221,37 +219,37 @@ def quantize(
     captured = capture_pass(model, inputs, options, on=known.device, with_model=True)
     from roofline.quantization.quantizing import check_model
 
-    # A pass may not tell of modules that are quantized already.
+    # A recorded pass may not reveal quantized modules.
     check_model(captured.model.source.module, wanted)
     analysis = place_on(captured, known, options, tell)
     predictor = load_predictor(analysis.hardware, hardware, captured.model.run)
-    asked = what_ifs(analysis, wanted, widths, predictor)
+    asked = evaluate_policies(analysis, wanted, widths, predictor)
     if measure:
-        # Before minutes go into errors of layers beside which nothing could be timed.
+        # Fail before the errors are computed, which takes minutes.
         check_bench(force=force, say=say)
 
     def another(policy: Policy) -> WhatIf:
-        return what_if(analysis, policy, predictor)
+        return evaluate_policy(analysis, policy, predictor)
 
     ranking = None
     if sensitivity:
-        from roofline.pipeline.quantization_sensitivity import sensitivity_of
+        from roofline.pipeline.quantization_sensitivity import measure_sensitivity
 
         share = 0.5 if measure else 1.0
-        ranking = sensitivity_of(
+        ranking = measure_sensitivity(
             captured.model,
             asked[0],
-            ask=another,
+            evaluate=another,
             samples=samples,
             budget=budget,
             progress=lambda done, what: tell(share * done, what),
         )
     found, conditions = (), ()
     if measure:
-        from roofline.pipeline.native_variants import native_variants
+        from roofline.pipeline.native_variants import measure_variants
 
         begin = 0.5 if sensitivity else 0.0
-        found, conditions = native_variants(
+        found, conditions = measure_variants(
             model,
             inputs,
             options=options,

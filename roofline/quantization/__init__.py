@@ -1,6 +1,6 @@
-"""Lower precision: what it would be worth under the roof, and PACT and SAWB to get there.
+"""Lower precision: what-if estimates under the roofline, and training with PACT and SAWB.
 
-The names below are loaded when they are first used: importing this room imports no torch.
+Names are loaded on first use: importing this package does not import torch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The report on lower precision: facts and tables."""
+"""Report on lower precision: facts and tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from roofline.core.units import (
 )
 from roofline.design.advice.subject import Time
 from roofline.placement import Bound
-from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy, width_words
+from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy, width_text
 from roofline.quantization.result import (
     BANDWIDTH_ONLY,
     LayerSensitivity,
@@ -31,30 +31,30 @@ from roofline.quantization.result import (
     PartName,
     Proposal,
     Quantization,
-    QuantizationPass,
+    QuantizationOverhead,
     Sensitivity,
     WhatIf,
 )
 
 _SAME = 1.005
-"""A ratio that is rounded to 1.00."""
+"""Ratio that is rounded to 1.00."""
 
 _NO_GAIN = 0.95
-"""The share of a minimum time above which nothing is gained."""
+"""Fraction of a minimum time above which there is no gain."""
 
 SEPARATE = "with requantization in separate kernels"
 
 
-def change(before: object, after: object, form: Callable[[Any], str]) -> str:
-    """Return ``"2.69 MB → 295 kB"``; one of both where they read the same."""
+def change_text(before: object, after: object, form: Callable[[Any], str]) -> str:
+    """Return ``"2.69 MB → 295 kB"``; a single value if both are equal."""
     was, now = (MISSING if each is None else form(each) for each in (before, after))
     return was if was == now else f"{was} → {now}"
 
 
-def reduced(
-    before: float | None, after: float | None, less: str = "less", more: str = "more"
+def ratio_text(
+    before: float | None, after: float | None, less: str = "smaller", more: str = "larger"
 ) -> str:
-    """Return how a figure changed: ``"13.9× less"``; `less` and `more` are the words for it."""
+    """Return the change of a figure: ``"13.9× smaller"``, with `less` and `more` as words."""
     if before is None or after is None:
         return MISSING
     if before == after:
@@ -67,46 +67,46 @@ def reduced(
     return f"{format_ratio(ratio)}× {less}" if ratio > 1 else f"{format_ratio(1 / ratio)}× {more}"
 
 
-def faster(before_s: float | None, after_s: float | None) -> str:
+def speedup_text(before_s: float | None, after_s: float | None) -> str:
     """Return ``"1.80× faster"`` or ``"1.20× slower"``."""
-    return reduced(before_s, after_s, "faster", "slower")
+    return ratio_text(before_s, after_s, "faster", "slower")
 
 
-def bits_words(bits: LayerBits | Policy) -> str:
-    """Return ``"w2a4"``, or that nothing is quantized."""
+def bits_text(bits: LayerBits | Policy) -> str:
+    """Return ``"w2a4"``, or ``"float"``."""
     weights, activations = bits.weights, bits.activations
     return "float" if weights == activations == FLOAT_BITS else f"w{weights}a{activations}"
 
 
-def error_words(error: float | None) -> str:
-    """Return a relative error in two digits; ``"0"`` where outputs are equal."""
+def error_cell(error: float | None) -> str:
+    """Return a relative error in two digits; ``"0"`` for equal outputs."""
     return MISSING if error is None else f"{error:.2g}"
 
 
 def model_size(of: WhatIf) -> str:
     """Return ``"46.8 MB → 4.04 MB (11.6× smaller)"``."""
     before, after = of.model_bytes_before, of.model_bytes_after
-    return f"{change(before, after, format_bytes)} ({reduced(before, after, 'smaller', 'larger')})"
+    return f"{change_text(before, after, format_bytes)} ({ratio_text(before, after)})"
 
 
 def layer_traffic(of: WhatIf) -> str:
-    """Return ``"66.6 MB → 7.72 MB (8.62× less)"``."""
+    """Return ``"66.6 MB → 7.72 MB (8.62× smaller)"``."""
     before, after = of.layer_bytes_before, of.layer_bytes_after
-    return f"{change(before, after, format_bytes)} ({reduced(before, after)})"
+    return f"{change_text(before, after, format_bytes)} ({ratio_text(before, after)})"
 
 
-def seconds(predicted_s: float | None) -> str:
-    """Return a prediction without its interval, in two digits."""
+def time_cell(predicted_s: float | None) -> str:
+    """Return a predicted time in two digits, without its interval."""
     return format_s(predicted_s, 2)
 
 
 def time_s(time: Time | None) -> float | None:
-    """Return the seconds of a time that may not be known."""
+    """Seconds of a time; None: unknown."""
     return time.s if time else None
 
 
 def verdict(quantization: Quantization) -> str:
-    """Return the effect of the policy on bytes and minimum time, and on times if there are any."""
+    """Return the effect of the policy on bytes and minimum time, and on known times."""
     of = quantization.what_if
     parts = [
         f"{quantization.model} in {of.policy.words}: model size {model_size(of)}, layer traffic"
@@ -118,36 +118,38 @@ def verdict(quantization: Quantization) -> str:
         of.separate_eager_min_time_s,
     )
     if before_s is not None and after_s is not None:
-        what = "" if of.has_kernels else f" ({BANDWIDTH_ONLY})"
-        shorter = reduced(before_s, after_s, "shorter", "longer")
-        words = f"{change(before_s, after_s, format_s)} ({shorter})"
-        parts.append(f"eager minimum time{what} {words}")
+        kind = "eager" if of.has_kernels else f"eager, {BANDWIDTH_ONLY}"
+        shorter = ratio_text(before_s, after_s, "shorter", "longer")
+        words = f"{change_text(before_s, after_s, format_s)} ({shorter})"
+        parts.append(f"minimum time ({kind}) {words}")
         if after_s > _SAME * before_s and of.after is None:
-            parts.append(why_longer(of) or without_gain(of))
+            parts.append(slower_parts(of) or unimproved_layers(of))
         elif after_s > _NO_GAIN * before_s:
-            parts.append(without_gain(of))
+            parts.append(unimproved_layers(of))
         if separate_s is not None and separate_s > before_s >= after_s:
-            parts.append(f"{SEPARATE} {format_s(separate_s)}, longer than as it is")
+            parts.append(f"{SEPARATE} {format_s(separate_s)}, longer than the original")
     was_s, now_s = time_s(of.before), time_s(of.after)
     if not of.has_kernels:
         missing = dict.fromkeys(each.bits.words for each in of.layers if not each.has_kernel)
         name = quantization.analysis.hardware.name
-        parts.append(f"{name} has no kernel for {', '.join(missing)}, no speedup is estimated")
+        parts.append(f"{name} has no kernel for {', '.join(missing)}: no speedup estimated")
     elif was_s is not None and now_s is not None:
-        parts.append(f"predicted time {change(was_s, now_s, seconds)} ({faster(was_s, now_s)})")
-        parts.append(why_longer(of) if now_s > _SAME * was_s else "")
+        parts.append(
+            f"predicted time {change_text(was_s, now_s, time_cell)} ({speedup_text(was_s, now_s)})"
+        )
+        parts.append(slower_parts(of) if now_s > _SAME * was_s else "")
     parts += [
-        f"{each.way}: measured speedup {speedup_words(each)}"
+        f"{each.way}: measured speedup {speedup_cell(each)}"
         for each in quantization.native_variants
-        if bits_words(each.bits) == bits_words(of.policy) and each.speedup is not None
+        if bits_text(each.bits) == bits_text(of.policy) and each.speedup is not None
     ]
     return "; ".join(filter(None, parts))
 
 
-def why_longer(what_if: WhatIf) -> str:
-    """Return the two parts that add most time; ``""``: none does.
+def slower_parts(what_if: WhatIf) -> str:
+    """Return the two parts with the largest increase of time; ``""``: none.
 
-    By predictions where the whole pass has them, else by minimum times.
+    By predictions if the whole pass has them, else by minimum times.
     """
     more: list[tuple[float, PartName]] = []
     by_time = what_if.before is not None and what_if.after is not None
@@ -156,7 +158,7 @@ def why_longer(what_if: WhatIf) -> str:
         if by_time:
             before, after = time_s(part.before_time), time_s(part.after_time)
         elif part.name == "requantization":
-            # In separate kernels it is in none of the minimum times that are compared.
+            # Not part of the compared minimum times.
             continue
         if before is not None and after is not None and after > before:
             more.append((after - before, part.name))
@@ -164,8 +166,8 @@ def why_longer(what_if: WhatIf) -> str:
     return " and ".join(f"{format_s(by_s)} more for {name}" for by_s, name in longest)
 
 
-def without_gain(what_if: WhatIf) -> str:
-    """Return the number of layers that stay compute-bound in the same time; ``""``: none."""
+def unimproved_layers(what_if: WhatIf) -> str:
+    """Return the number of layers that stay compute-bound without gain; ``""``: none."""
     ceilings = [
         each.after.ceiling
         for each in what_if.layers
@@ -177,10 +179,10 @@ def without_gain(what_if: WhatIf) -> str:
     ]
     names = ", ".join(dict.fromkeys(ceilings))
     count = f"{len(ceilings)} of {counted(len(what_if.layers), 'layer')}"
-    return f"{count} stay compute-bound ({names}) and gain nothing" if ceilings else ""
+    return f"{count} stay compute-bound ({names}) without gain" if ceilings else ""
 
 
-def speedup_words(of: NativeVariant) -> str:
+def speedup_cell(of: NativeVariant) -> str:
     """Return ``"0.80 (0.78–0.83)"``."""
     if of.speedup is None:
         return MISSING
@@ -190,14 +192,13 @@ def speedup_words(of: NativeVariant) -> str:
 
 
 _NAMED = 4
-"""Number of layers of a width that a proposal names."""
+"""Maximum number of layer names per bit width of a proposal."""
 
 _NO_KERNEL = "no kernel"
 _PARTS: tuple[PartName, ...] = ("layers", "shortcuts", "conversions", "others")
 
 
 def quantization_blocks(quantization: Quantization, view: View) -> Iterable[Block]:
-    """Return what the report says below the summary."""
     analysis, what_if = quantization.analysis, quantization.what_if
     yield KeyValueBlock(lines=tuple(_facts(quantization, view)))
     yield _parts(what_if)
@@ -214,7 +215,7 @@ def quantization_blocks(quantization: Quantization, view: View) -> Iterable[Bloc
     if measured := [each for each in variants if not each.why_not]:
         yield _variants(measured)
     missing = [each for each in variants if each.why_not]
-    lines = (f"{each.way} ({bits_words(each.bits)}): {each.why_not}" for each in missing)
+    lines = (f"{each.way} ({bits_text(each.bits)}): {each.why_not}" for each in missing)
     yield from notes("Not measured", lines)
     if (ranking := quantization.sensitivity) is not None:
         yield _ranking(ranking, view.rows())
@@ -222,10 +223,10 @@ def quantization_blocks(quantization: Quantization, view: View) -> Iterable[Bloc
         yield from notes("Not ranked", ranking.unranked)
         if ranking.proposal is not None:
             yield proposal_grid(ranking.proposal, what_if.layers)
-    said = (line for each in quantization.what_ifs for line in each.notes)
+    lines = (line for each in quantization.what_ifs for line in each.notes)
     warnings = (*quantization.warnings, *fit_warnings(analysis), *analysis.warnings)
     yield from notes("Not quantized", dict.fromkeys(what_if.unquantized))
-    yield from notes("Notes", dict.fromkeys(said))
+    yield from notes("Notes", dict.fromkeys(lines))
     yield from warning_notes(warnings, view)
 
 
@@ -236,23 +237,23 @@ def _facts(quantization: Quantization, view: View) -> Iterable[tuple[str, str]]:
     yield machine_fact(analysis, view)
     scales = "channel" if of.policy.per_channel else "layer"
     yield "Policy", f"{of.policy.words} · one scale per {scales}"
-    types = Counter((each.executable, bits_words(each.bits), each.has_kernel) for each in of.layers)
+    types = Counter((each.executable, bits_text(each.bits), each.has_kernel) for each in of.layers)
     counts = (
         f"{name}{'' if bits == 'float' else f' {bits}'}: {counted(count, 'layer')}"
         + ("" if has_kernel else f" ({_NO_KERNEL}, {BANDWIDTH_ONLY})")
         for (name, bits, has_kernel), count in types.items()
     )
-    yield "Data types", " · ".join(counts) or "none: no layer has weights"
+    yield "Data types", " · ".join(counts) or "no layer has weights"
     if (was := of.before) is not None:
-        after = f"not predicted in few bits{'' if of.has_kernels else f': {_NO_KERNEL}'}"
+        after = f"no prediction{'' if of.has_kernels else f': {_NO_KERNEL}'}"
         if (now := of.after) is not None and of.has_kernels:
-            after = f"{interval_cell(now.s, now.low_s, now.high_s)}, {faster(was.s, now.s)}"
+            after = f"{interval_cell(now.s, now.low_s, now.high_s)}, {speedup_text(was.s, now.s)}"
         yield "Predicted time", f"{interval_cell(was.s, was.low_s, was.high_s)} → {after}"
     yield "Model size", model_size(of)
-    how = "each weight once, each result written and read, at the bits of its layer"
+    how = "weights once, outputs written and read, at the bits of their layer"
     yield "Layer traffic", f"{layer_traffic(of)}: {how}"
     if on := [each for each in of.layers if each.layer.place == "shortcut"]:
-        yield "On shortcuts", f"{counted(len(on), 'layer')}, traffic {_traffic(on)}"
+        yield "Shortcuts", f"{counted(len(on), 'layer')}, traffic {_traffic(on)}"
 
 
 def _parts(of: WhatIf) -> Grid:
@@ -265,28 +266,34 @@ def _parts(of: WhatIf) -> Grid:
         has_codes = part.name in ("layers", "conversions")
         if has_codes and part.after_time is None and not of.has_kernels:
             return _NO_KERNEL
-        return change(time_s(part.before_time), time_s(part.after_time), seconds)
+        return change_text(time_s(part.before_time), time_s(part.after_time), time_cell)
 
     def total(name: str, count: str, byte: int, after_s: float | None, time: str) -> Any:
-        bytes_ = (change(before, byte, format_bytes), reduced(before, byte))
-        return name, count, *bytes_, change(of.eager_min_time_before_s, after_s, format_s), time
+        bytes_ = (change_text(before, byte, format_bytes), ratio_text(before, byte))
+        return (
+            name,
+            count,
+            *bytes_,
+            change_text(of.eager_min_time_before_s, after_s, format_s),
+            time,
+        )
 
     whole = _NO_KERNEL
     if of.has_kernels:
-        whole = change(time_s(of.before), time_s(of.after), seconds)
+        whole = change_text(time_s(of.before), time_s(of.after), time_cell)
     sums = [total("total", "", after, of.eager_min_time_after_s, whole)]
     if (separate := by_name.get("requantization")) is not None:
         count, byte = f"{separate.count:,}", after + separate.after_bytes
         sums.append(total(SEPARATE, count, byte, of.separate_eager_min_time_s, MISSING))
     return table(
-        "Forward pass by part, before → after (layers with the operators fused into them)",
+        "Breakdown before and after quantization (layers include fused operators)",
         parts,
         {
             "part": "name",
             "count": "count",
-            "traffic": lambda each: change(each.before_bytes, each.after_bytes, format_bytes),
-            "change": lambda each: reduced(each.before_bytes, each.after_bytes),
-            "minimum time": lambda each: change(
+            "traffic": lambda each: change_text(each.before_bytes, each.after_bytes, format_bytes),
+            "change": lambda each: ratio_text(each.before_bytes, each.after_bytes),
+            "minimum time": lambda each: change_text(
                 each.before_eager_min_time_s, each.after_eager_min_time_s, format_s
             ),
             "predicted time": predicted,
@@ -298,7 +305,7 @@ def _parts(of: WhatIf) -> Grid:
 
 
 def _layers(layers: Sequence[LayerWhatIf], most: int) -> Grid:
-    """The layers whose minimum time changes most, and sums of the others and of all."""
+    """Return the layers with the largest change of minimum time, and sums of others and all."""
 
     def urgency(layer: LayerWhatIf) -> tuple[float, int]:
         before, after = layer.before.eager_min_time_s, layer.after.eager_min_time_s
@@ -307,7 +314,7 @@ def _layers(layers: Sequence[LayerWhatIf], most: int) -> Grid:
 
     ranked = sorted(layers, key=urgency)
     rest, every = ranked[most:], f"all {len(ranked)}"
-    # Where nothing is predicted, names and types are worth more room.
+    # Without predictions, leave more room for names and types.
     is_timed = any(each.has_kernel and (each.before.time or each.after.time) for each in ranked)
     narrow = ("output", "ceiling", "place", "data type")
     return table(
@@ -316,12 +323,12 @@ def _layers(layers: Sequence[LayerWhatIf], most: int) -> Grid:
         {
             "layer": lambda each: each.layer.name or MODEL_ITSELF,
             "place": lambda each: each.layer.place,
-            "bits": lambda each: bits_words(each.bits),
-            "output": lambda each: width_words(each.output_bits),
+            "bits": lambda each: bits_text(each.bits),
+            "output": lambda each: width_text(each.output_bits),
             "traffic": lambda each: _traffic([each]),
             "data type": "executable",
             "minimum time": lambda each: _bounds([each]),
-            "ceiling": lambda each: change(each.before.ceiling, each.after.ceiling, str),
+            "ceiling": lambda each: change_text(each.before.ceiling, each.after.ceiling, str),
             "predicted time": lambda each: _times([each]),
         },
         left=("layer", "place", "bits", "data type", "ceiling"),
@@ -340,44 +347,46 @@ def _shown(most: int, every: int) -> str:
 
 def _traffic(layers: Sequence[LayerWhatIf]) -> str:
     before = sum(each.before.traffic_bytes for each in layers)
-    return change(before, sum(each.after.traffic_bytes for each in layers), format_bytes)
+    return change_text(before, sum(each.after.traffic_bytes for each in layers), format_bytes)
 
 
 def _bounds(layers: Sequence[LayerWhatIf]) -> str:
     before_s = sum_known(each.before.eager_min_time_s for each in layers)
-    return change(before_s, sum_known(each.after.eager_min_time_s for each in layers), format_s)
+    return change_text(
+        before_s, sum_known(each.after.eager_min_time_s for each in layers), format_s
+    )
 
 
 def _times(layers: Sequence[LayerWhatIf]) -> str:
     if not all(each.has_kernel for each in layers):
         return _NO_KERNEL
     before_s = sum_known(time_s(each.before.time) for each in layers)
-    return change(before_s, sum_known(time_s(each.after.time) for each in layers), seconds)
+    return change_text(before_s, sum_known(time_s(each.after.time) for each in layers), time_cell)
 
 
-_Alike = Sequence[QuantizationPass]
+_Group = Sequence[QuantizationOverhead]
 
 
-def _passes(passes: _Alike) -> Grid:
-    """The passes that only quantization needs, those alike together, separate kernels first."""
-    alike: dict[tuple[object, ...], list[QuantizationPass]] = {}
+def _passes(passes: _Group) -> Grid:
+    """Return the overhead of quantization by kind and width, separate kernels first."""
+    alike: dict[tuple[object, ...], list[QuantizationOverhead]] = {}
     for each in sorted(passes, key=lambda each: not each.is_separate):
         key = (each.is_separate, each.kind, each.from_bits, each.to_bits)
         alike.setdefault(key, []).append(each)
 
-    def total(form: Callable[[Any], str], name: str) -> Callable[[_Alike], str]:
+    def total(form: Callable[[Any], str], name: str) -> Callable[[_Group], str]:
         return lambda of: form(sum_known(getattr(each, name) for each in of))
 
-    def widths(of: _Alike) -> str:
+    def widths(of: _Group) -> str:
         is_sum = of[0].kind == "requantize" and of[0].from_bits == FLOAT_BITS
-        start = "accumulators" if is_sum else width_words(of[0].from_bits)
-        return f"{start} → {width_words(of[0].to_bits)}"
+        start = "accumulators" if is_sum else width_text(of[0].from_bits)
+        return f"{start} → {width_text(of[0].to_bits)}"
 
-    def where(of: _Alike) -> str:
+    def where(of: _Group) -> str:
         return " … ".join(dict.fromkeys(of[place].where or MODEL_ITSELF for place in (0, -1)))
 
     return table(
-        "Passes that only quantization needs",
+        "Quantize, requantize and dequantize overhead",
         alike.values(),
         {
             "pass": lambda of: of[0].kind,
@@ -387,8 +396,8 @@ def _passes(passes: _Alike) -> Grid:
             "written": total(format_bytes, "written_bytes"),
             "FLOP": total(format_flop, "flop"),
             "minimum time": total(format_s, "eager_min_time_s"),
-            "predicted time": lambda of: seconds(sum_known(time_s(each.time) for each in of)),
-            "kernel": lambda of: "separate" if of[0].is_separate else "of the layer",
+            "predicted time": lambda of: time_cell(sum_known(time_s(each.time) for each in of)),
+            "kernel": lambda of: "separate" if of[0].is_separate else "fused into layer",
             "where": where,
         },
         left=("pass", "from → to", "kernel", "where"),
@@ -399,19 +408,19 @@ def _passes(passes: _Alike) -> Grid:
 def _sweep(widths: Sequence[WhatIf]) -> Grid:
     first = widths[0]
     return table(
-        f"Bit widths (as it is: layer traffic {format_bytes(first.layer_bytes_before)}, model size"
+        f"Bit widths (original: layer traffic {format_bytes(first.layer_bytes_before)}, model size"
         f" {format_bytes(first.model_bytes_before)}, minimum time"
         f" {format_s(first.eager_min_time_before_s)})",
         widths,
         {
-            "bits": lambda each: bits_words(each.policy),
+            "bits": lambda each: bits_text(each.policy),
             "layer traffic": lambda each: format_bytes(each.layer_bytes_after),
-            "change": lambda each: reduced(each.layer_bytes_before, each.layer_bytes_after),
+            "change": lambda each: ratio_text(each.layer_bytes_before, each.layer_bytes_after),
             "model size": lambda each: format_bytes(each.model_bytes_after),
             "minimum time": lambda each: format_s(each.eager_min_time_after_s),
             SEPARATE: lambda each: format_s(each.separate_eager_min_time_s),
             "predicted time": lambda each: (
-                seconds(time_s(each.after)) if each.has_kernels else _NO_KERNEL
+                time_cell(time_s(each.after)) if each.has_kernels else _NO_KERNEL
             ),
             "data types": lambda of: ", ".join(
                 dict.fromkeys(each.executable for each in of.layers)
@@ -434,16 +443,16 @@ def _variants(measured: Sequence[NativeVariant]) -> Grid:
         measured,
         {
             "variant": "way",
-            "bits": lambda each: bits_words(each.bits),
+            "bits": lambda each: bits_text(each.bits),
             "original": "before_s",
             "time": "after_s",
-            "speedup": speedup_words,
+            "speedup": speedup_cell,
             "rounds": "rounds",
-            "predicted time": lambda each: change(
-                each.predicted_before_s, each.predicted_s, seconds
+            "predicted time": lambda each: change_text(
+                each.predicted_before_s, each.predicted_s, time_cell
             ),
             "prediction error": off,
-            "output error": lambda each: error_words(each.error),
+            "output error": lambda each: error_cell(each.error),
         },
         left=("variant", "bits"),
         narrow=("rounds", "bits", "output error", "prediction error", "predicted time"),
@@ -451,7 +460,7 @@ def _variants(measured: Sequence[NativeVariant]) -> Grid:
 
 
 def _ranking(ranking: Sensitivity, most: int) -> Grid:
-    """Layers quantized one at a time, highest error for what they save first."""
+    """Return layers quantized one at a time, highest error per saving first."""
     ranked = ranking.layers[::-1]
     rest = ranked[most:]
     name, unit, one = "saved_bytes", "kB", 1e3
@@ -460,18 +469,18 @@ def _ranking(ranking: Sensitivity, most: int) -> Grid:
 
     def error_per(layer: LayerSensitivity) -> str:
         saved = getattr(layer, name)
-        return error_words(layer.error / (saved / one)) if saved and saved > 0 else MISSING
+        return error_cell(layer.error / (saved / one)) if saved and saved > 0 else MISSING
 
     kind = {"prediction": "predicted", "bound": "minimum"}[ranking.basis]
-    worst = error_words(max((each.error for each in rest), default=None))
+    worst = error_cell(max((each.error for each in rest), default=None))
     return table(
         f"Sensitivity, one layer at a time: {_shown(most, len(ranked))}highest error per saving"
         " first",
         ranked[:most],
         {
             "layer": lambda each: each.name or MODEL_ITSELF,
-            "bits": lambda each: bits_words(each.bits),
-            "output error": lambda each: error_words(each.error),
+            "bits": lambda each: bits_text(each.bits),
+            "output error": lambda each: error_cell(each.error),
             f"saved {kind} time": lambda each: saving_or_loss(each.saved_s, format_s),
             "saved traffic": lambda each: saving_or_loss(each.saved_bytes, format_bytes),
             f"error per {unit} saved": error_per,
@@ -487,22 +496,22 @@ def _ranking_facts(ranking: Sensitivity) -> Iterable[tuple[str, str]]:
     if of := ranking.proposal:
         time = {
             "bound": f"minimum time {format_s(of.time_s)}",
-            "prediction": f"predicted time {seconds(of.time_s)}",
+            "prediction": f"predicted time {time_cell(of.time_s)}",
         }[ranking.basis]
         parts = (
-            f"within {of.budget}" if of.is_within else f"{of.budget} is out of reach; the nearest",
+            f"within {of.budget}" if of.is_within else f"{of.budget} not attainable; closest",
             f"model size {format_bytes(of.model_bytes)}",
             "" if of.time_s is None else time,
-            f"output error {error_words(of.error)}",
+            f"output error {error_cell(of.error)}",
         )
         yield "Proposal", " · ".join(filter(None, parts))
 
 
 def proposal_grid(proposal: Proposal, layers: Sequence[LayerWhatIf]) -> Grid:
-    """Return the bits that a proposal gives to layers, fewest first."""
+    """Return the proposed bits per layer, lowest first."""
     by_bits: dict[tuple[int, int], list[str]] = {}
     for each in layers:
-        # A policy names modules; one that runs several times is several layers.
+        # Policies name modules; a module that runs several times is several layers.
         name = each.layer.name.partition("#")[0]
         bits = proposal.policy.bits_of(name, each.layer.place)
         names = by_bits.setdefault((bits.weights, bits.activations), [])
@@ -515,10 +524,10 @@ def proposal_grid(proposal: Proposal, layers: Sequence[LayerWhatIf]) -> Grid:
         return f"{words} and {counted(more, 'other')}" if more > 0 else words
 
     return table(
-        "Proposed bits (--policy takes them from a saved .json)",
+        "Proposed bits (apply a saved .json with --policy)",
         sorted(by_bits.items()),
         {
-            "bits": lambda of: bits_words(LayerBits(weights=of[0][0], activations=of[0][1])),
+            "bits": lambda of: bits_text(LayerBits(weights=of[0][0], activations=of[0][1])),
             "layers": lambda of: f"{len(of[1]):,}",
             "names": lambda of: named(of[1]),
         },

@@ -1,4 +1,4 @@
-"""Trained values: α set by what layers really read, checkpoints, groups for an optimizer."""
+"""Calibration of clipping values, checkpoints, and optimizer parameter groups."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from roofline.core.text import printable
 from roofline.errors import InputError, ModelError, RooflineError, error_text
 from roofline.quantization.policy import LayerBits
 from roofline.quantization.quantized_modules import (
-    BITS_NOTED,
-    HOW_NOTED,
-    quantized_entrances,
+    BITS_KEY,
+    SETTINGS_KEY,
+    entry_quantizers,
     quantized_layers,
 )
 from roofline.quantization.quantizers import PACT
@@ -32,39 +32,38 @@ _NESTED = ("state_dict", "model_state_dict", "model")
 
 
 def load_quantized(model: nn.Module, state_dict: Mapping[str, Any]) -> None:
-    """Loads what ``state_dict()`` of the same quantized model gave; what does not fit is refused.
+    """Load the ``state_dict()`` of the same quantized model, with checks.
 
-    How it was quantized is compared, too, where the state dict has torch's metadata: as it was
-    made, or as ``torch.load`` gives it back.
+    Quantizer settings are also compared if the state dict has torch's metadata (original, or from
+    ``torch.load``).
 
     Args:
-        model: what `quantize_model` gave; it stays as it was where anything is refused.
-        state_dict: every entry of it, and no other.
+        model: result of `quantize_model`; stays unchanged on errors.
+        state_dict: all of its entries, and no others.
 
     Raises:
-        InputError: naming the first entry that is missing, of another shape or not the model's;
-            one with NaN, or α not above 0.
+        InputError: a missing, unknown or mismatched entry, NaN, or α not above 0.
     """
-    if not quantized_layers(model) and not quantized_entrances(model):
+    if not quantized_layers(model) and not entry_quantizers(model):
         raise InputError(
             f"{type(model).__name__} is not quantized; call quantize_model with the policy of the"
-            " checkpoint, then load it"
+            " checkpoint first"
         )
     given: Any = state_dict
     if not isinstance(given, Mapping):
         raise InputError(
-            f"checkpoint: expected a state dict, got {type(given).__name__}; torch.load gives one"
+            f"checkpoint: expected a state dict, got {type(given).__name__}; use torch.load"
         )
     expected: Any = model.state_dict()
     nested = next((key for key in _NESTED if isinstance(given.get(key), Mapping)), None)
     if nested is not None and nested not in expected:
-        raise InputError(f"checkpoint: the state dict is its entry '{nested}'; give that")
+        raise InputError(f"checkpoint: the state dict is its entry '{nested}'; use that")
     missing = next((name for name in expected if name not in given), None)
     if missing is not None:
         raise InputError(f"checkpoint: '{missing}' is missing{_why(missing, given)}")
     extra = next((name for name in given if name not in expected), None)
     if extra is not None:
-        raise InputError(f"checkpoint: {extra!r} is no part of the model; was another policy used?")
+        raise InputError(f"checkpoint: {extra!r} is not in the model; check the policy")
     _check_bits(expected._metadata, getattr(given, "_metadata", None) or {})
     for name, own in expected.items():
         if isinstance(own, torch.Tensor):
@@ -74,18 +73,18 @@ def load_quantized(model: nn.Module, state_dict: Mapping[str, Any]) -> None:
 
 def _why(missing: str, given: Mapping[str, Any]) -> str:
     if f"module.{missing}" in given:
-        return ": all names begin with 'module.' (of DataParallel); take that away"
+        return ": all names begin with 'module.' (of DataParallel); remove it"
     layer = missing.removesuffix(_ORIGINAL)
     if layer != missing and f"{layer}.weight" in given:
         return (
-            f", and there is '{layer}.weight': it is of a model with float weights there; load it"
+            f", but '{layer}.weight' exists: the checkpoint has float weights there; load it"
             " before quantize_model, or use its policy"
         )
-    return "; was another policy or another model used?"
+    return "; check policy and model"
 
 
 def _check_bits(expected: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Compares what metadata say of bits and scales: the tensors of all are alike."""
+    """Compare bits and scales in the metadata; tensors do not depend on them."""
 
     def words(bits: Any) -> str:
         weights, activations = bits
@@ -93,35 +92,35 @@ def _check_bits(expected: Mapping[str, Any], given: Mapping[str, Any]) -> None:
 
     for name, of_own in expected.items():
         of_given = given.get(name, {})
-        own, other = of_own.get(BITS_NOTED), of_given.get(BITS_NOTED)
+        own, other = of_own.get(BITS_KEY), of_given.get(BITS_KEY)
         if own is not None and other is not None and list(own) != list(other):
             raise InputError(
-                f"checkpoint: '{name}' is {words(other)} there and {words(own)} in the model;"
+                f"checkpoint: '{name}' is {words(other)}, but {words(own)} in the model;"
                 " quantize with the same policy"
             )
-        theirs = of_given.get(HOW_NOTED, {})
-        for what, how in of_own.get(HOW_NOTED, {}).items():
+        theirs = of_given.get(SETTINGS_KEY, {})
+        for what, how in of_own.get(SETTINGS_KEY, {}).items():
             if theirs.get(what, how) != how:
                 raise InputError(
-                    f"checkpoint: '{name}': {what} {theirs[what]} there, {how} in the model;"
+                    f"checkpoint: '{name}': {what} {theirs[what]}, but {how} in the model;"
                     " quantize with the same policy"
                 )
 
 
 def _check_entry(name: str, own: torch.Tensor, given: Any) -> None:
     if not isinstance(given, torch.Tensor):
-        raise InputError(f"checkpoint: '{name}' is no tensor but {type(given).__name__}")
+        raise InputError(f"checkpoint: '{name}': expected a tensor, got {type(given).__name__}")
     if own.shape != given.shape:
         raise InputError(
-            f"checkpoint: '{name}' has shape {tuple(given.shape)}, in the model {tuple(own.shape)}"
+            f"checkpoint: '{name}': expected shape {tuple(own.shape)}, got {tuple(given.shape)}"
         )
     if own.is_floating_point() != given.is_floating_point():
         kinds = [str(each.dtype).removeprefix("torch.") for each in (given, own)]
-        raise InputError(f"checkpoint: '{name}' is {kinds[0]}; the model's is {kinds[1]}")
+        raise InputError(f"checkpoint: '{name}': expected {kinds[1]}, got {kinds[0]}")
     if not own.is_floating_point():
         return
     if not bool(torch.isfinite(given).all()):
-        raise InputError(f"checkpoint: '{name}' has NaN or infinity; take an earlier checkpoint")
+        raise InputError(f"checkpoint: '{name}' has NaN or infinity; use an earlier checkpoint")
     if name.endswith(_ALPHA) and not bool((given > 0).all()):
         raise InputError(
             f"checkpoint: '{name}' is {float(given):g}; a clipping value must be above 0"
@@ -129,9 +128,9 @@ def _check_entry(name: str, own: torch.Tensor, given: Any) -> None:
 
 
 def parameter_groups(model: nn.Module, *, weight_decay: float) -> list[dict[str, Any]]:
-    """The parameters of a model for an optimizer: none of α or of norms is decayed.
+    """Return the parameters of a model for an optimizer, without weight decay of α and norms.
 
-    α has a decay of its own (`quantize_model`); with that of the optimizer it would have two.
+    α has its own decay (`quantize_model`).
 
     ::
 
@@ -161,7 +160,7 @@ def parameter_groups(model: nn.Module, *, weight_decay: float) -> list[dict[str,
 Method = Literal["mse", "percentile", "max"]
 
 _SHARE = 0.999
-"""Of what is read, the part that ``percentile`` does not clip."""
+"""Fraction of values that ``percentile`` does not clip."""
 
 _MOST_KEPT = 2**17
 
@@ -169,70 +168,71 @@ _PER_OCTAVE = 8
 _OCTAVES = 16
 _FINER = 3
 _STEPS = 8
-"""``mse`` tries values α eight to the factor of two, then three times as many between the best's
-neighbors."""
+"""Refinement of ``mse``: eight values of α per factor of two, then finer steps around the best
+one, three times.
+"""
 
 
 def calibrate_clipping(
     model: nn.Module, batches: Iterable[Any], *, method: Method = "mse"
 ) -> Mapping[str, float]:
-    """Sets every α of a quantized model by what its layers read; weights are quantized meanwhile.
+    """Set every α of a quantized model from the inputs of its layers, with quantized weights.
 
-    The model runs in inference, with activations as they come. ``mse`` takes the α with the least
-    mean squared error after clipping and rounding, ``percentile`` the one that clips one value of a
-    thousand, ``max`` the largest magnitude. The first two look at no more than 2^17 values of a
-    layer, evenly over all batches.
+    The model runs in inference, with unquantized activations. ``mse`` selects the α of minimum mean
+    squared error after clipping and rounding, ``percentile`` the one that clips one value in a
+    thousand, ``max`` the largest magnitude. The first two sample at most 2^17 values per layer,
+    evenly over all batches.
 
     Args:
-        model: what `quantize_model` gave; but for α it stays as it was.
-        batches: what the model is called with: tensors, `Inputs`, mappings of arguments, or
-            sequences of them, of which it gets as many as its forward takes, so that the labels of
-            a data loader may stay. A tensor alone is one batch.
-        method: how α is chosen.
+        model: result of `quantize_model`; only α changes.
+        batches: inputs of the model: tensors, `Inputs`, mappings of arguments, or sequences of
+            them. Excess elements of a sequence, such as the labels of a data loader, are dropped. A
+            single tensor is one batch.
+        method: selection of α.
 
     Returns:
-        Each α, by the name of its layer or block. Where nothing above zero came, α is what it was,
-        with a warning.
+        Each α, by layer or block name. Without values above zero, α stays unchanged, with a
+        warning.
 
     Raises:
         InputError: no batches, no quantized activations, or a layer that reads NaN or infinity.
-        ModelError: the model does not take a batch.
+        ModelError: the model rejects a batch.
     """
     if method not in get_args(Method):
         raise InputError(f"method={method!r}: choose {', '.join(get_args(Method))}")
-    # Quantizers of activations with the names of those who have them; some are shared.
+    # Activation quantizers with the names of their layers; some are shared.
     names: dict[PACT, list[str]] = {}
     for name, layer in quantized_layers(model).items():
         if layer.input_quantizer is not None:
             names.setdefault(layer.input_quantizer, []).append(name)
-    for name, quantizer in quantized_entrances(model).items():
+    for name, quantizer in entry_quantizers(model).items():
         names.setdefault(quantizer, []).append(name)
     if not names:
         raise InputError(
-            f"{type(model).__name__} has no quantized activations to calibrate; quantize_model"
-            " makes some"
+            f"{type(model).__name__} has no quantized activations to calibrate; use"
+            " quantize_model first"
         )
-    seen = {pact: _Seen(each[0]) for pact, each in names.items()}
-    _run_all(model, batches, seen)
+    seen = {pact: _ObservedValues(each[0]) for pact, each in names.items()}
+    _run_batches(model, batches, seen)
     silent = [names[pact][0] or "the model" for pact, each in seen.items() if not each.largest]
     if silent:
         warnings.warn(
-            f"nothing above zero came to {', '.join(silent)}: α stays as it was",
+            f"no input above zero in {', '.join(silent)}: α unchanged",
             UserWarning,
             stacklevel=2,
         )
     for pact, each in seen.items():
         if each.largest:
-            _put(pact, _chosen(method, pact, each))
+            _set_alpha(pact, _choose_alpha(method, pact, each))
     return {name: float(pact.alpha.detach()) for pact, each in names.items() for name in each}
 
 
-# -- looking ---------------------------------------------------------------------------------------
+# -- observation -----------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
-class _Seen:
-    """What a layer read: its largest magnitude, and values at even distances over all batches."""
+class _ObservedValues:
+    """Inputs of a layer: largest magnitude, and evenly sampled values over all batches."""
 
     name: str
     largest: float = 0.0
@@ -241,7 +241,7 @@ class _Seen:
     kept: list[torch.Tensor] = field(default_factory=list[torch.Tensor])
 
     def add(self, values: torch.Tensor, *, is_signed: bool) -> None:
-        """Looks at what comes; NaN or infinity is an InputError."""
+        """Add values; raise an InputError for NaN or infinity."""
         flat = values.detach().flatten().to(torch.float64)
         if not bool(torch.isfinite(flat).all()):
             where = f"layer '{self.name}'" if self.name else "the model"
@@ -253,19 +253,21 @@ class _Seen:
         self.kept.append(flat[-self.count % self.stride :: self.stride].clone())
         self.count += flat.numel()
         while sum(each.numel() for each in self.kept) > _MOST_KEPT:
-            # Those at multiples of the stride were kept; every other is at one of twice the stride.
+            # Double the stride by dropping every other value.
             self.kept = [torch.cat(self.kept)[::2].clone()]
             self.stride *= 2
 
 
-def _run_all(model: nn.Module, batches: Iterable[Any], seen: Mapping[PACT, _Seen]) -> None:
+def _run_batches(
+    model: nn.Module, batches: Iterable[Any], seen: Mapping[PACT, _ObservedValues]
+) -> None:
     if isinstance(batches, torch.Tensor):
         batches = [batches]
     if not isinstance(batches, Iterable):
         shown = cut(printable(repr(batches)))
-        raise InputError(f"batches: expected tensors, one after another, got {shown}")
+        raise InputError(f"batches: expected a sequence of tensors, got {shown}")
     count = 0
-    with _watched(model, seen), torch.no_grad():
+    with _observe(model, seen), torch.no_grad():
         for batch in batches:
             args, kwargs = _arguments(model, batch)
             try:
@@ -275,22 +277,22 @@ def _run_all(model: nn.Module, batches: Iterable[Any], seen: Mapping[PACT, _Seen
             # A model may raise anything.
             except Exception as error:
                 raise ModelError(
-                    f"{type(model).__name__} does not take batch {count}: {error_text(error)}"
+                    f"{type(model).__name__} rejects batch {count}: {error_text(error)}"
                 ) from error
             count += 1
     if not count:
-        raise InputError("batches: there are none; give at least one")
+        raise InputError("batches: none given; give at least one")
 
 
 @contextlib.contextmanager
-def _watched(model: nn.Module, seen: Mapping[PACT, _Seen]) -> Iterator[None]:
-    """The model in inference, its activations looked at and passed on as they come.
+def _observe(model: nn.Module, seen: Mapping[PACT, _ObservedValues]) -> Iterator[None]:
+    """Observe activations of a model in inference, and pass them on unchanged.
 
-    Quantizers do not run: one whose α is none, as training can leave it, gets one here, too.
+    Quantizers do not run, so that an invalid α can be replaced.
     """
     modes = [(module, module.training) for module in model.modules()]
 
-    def looking(pact: PACT, each: _Seen) -> Callable[[torch.Tensor], torch.Tensor]:
+    def looking(pact: PACT, each: _ObservedValues) -> Callable[[torch.Tensor], torch.Tensor]:
         def look(x: torch.Tensor) -> torch.Tensor:
             each.add(x, is_signed=pact.signed)
             return x
@@ -318,7 +320,7 @@ def _arguments(model: nn.Module, batch: Any) -> tuple[tuple[Any, ...], dict[str,
         case Mapping():
             return (), {str(name): value for name, value in batch.items()}
         case Sequence() if not isinstance(batch, str):
-            # As many as its forward takes by position.
+            # Drop arguments beyond the positional ones of forward.
             parameters = inspect.signature(model.forward).parameters.values()
             if any(each.kind is each.VAR_POSITIONAL for each in parameters):
                 return tuple(batch), {}
@@ -337,14 +339,14 @@ def _arguments(model: nn.Module, batch: Any) -> tuple[tuple[Any, ...], dict[str,
 
 def _tensor(request: InputRequest) -> torch.Tensor:
     if request.like is None:
-        raise InputError("batches: a shape has no values to calibrate on; give tensors")
+        raise InputError("batches: shapes contain no values; give tensors")
     return request.like
 
 
-# -- choosing --------------------------------------------------------------------------------------
+# -- selection of α --------------------------------------------------------------------------------
 
 
-def _chosen(method: Method, pact: PACT, seen: _Seen) -> float:
+def _choose_alpha(method: Method, pact: PACT, seen: _ObservedValues) -> float:
     if method == "max":
         return seen.largest
     values = torch.cat(seen.kept)
@@ -352,11 +354,11 @@ def _chosen(method: Method, pact: PACT, seen: _Seen) -> float:
         magnitude = values.abs() if pact.signed else values.clamp(min=0)
         rank = max(1, round(_SHARE * magnitude.numel()))
         return float(magnitude.kthvalue(rank).values) or seen.largest
-    # In more than its own type may hold: half precision has no α below 6e-8.
+    # In float64: half precision has no α below 6e-8.
     trial = copy.deepcopy(pact).double().eval()
 
     def error(alpha: float) -> float:
-        _put(trial, alpha)
+        _set_alpha(trial, alpha)
         with torch.no_grad():
             return float((trial(values) - values).square().mean())
 
@@ -370,8 +372,8 @@ def _chosen(method: Method, pact: PACT, seen: _Seen) -> float:
     return best
 
 
-def _put(pact: PACT, alpha: float) -> None:
-    """Gives a quantizer another α, or the nearest that its type has; what was is forgotten."""
+def _set_alpha(pact: PACT, alpha: float) -> None:
+    """Set α of a quantizer to the nearest value of its data type, and clear its history."""
     limits = torch.finfo(pact.alpha.dtype)
     held = min(max(alpha, limits.tiny), limits.max)
     pact.load_state_dict({"alpha": torch.tensor(held, dtype=torch.float64)})

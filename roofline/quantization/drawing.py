@@ -1,4 +1,4 @@
-"""The picture of lower precision: an arrow under the roofline for each layer."""
+"""Plot of lower precision: an arrow under the roofline for each layer."""
 
 # matplotlib's stubs leave the types of **kwargs open, which strict checking takes for unknown.
 # pyright: basic
@@ -21,7 +21,7 @@ from roofline.plots.figures import foot_figure, title_figure
 from roofline.plots.moves import Move, draw_moves, spot_key
 from roofline.plots.roof import RoofLines, Spot
 from roofline.plots.style import GREEN, SKY, Style
-from roofline.quantization.blocks import bits_words, faster
+from roofline.quantization.blocks import bits_text, speedup_text
 from roofline.quantization.result import BANDWIDTH_ONLY, LayerWhatIf, Quantization, Side, WhatIf
 
 AFTER = "after"
@@ -31,7 +31,6 @@ _LOOK = {AFTER: Style(GREEN, "o"), ONLY: Style(GREEN, "o", hollow=True), KEPT: S
 
 
 def draw_quantization(figure: Figure, quantization: Quantization, labels: int) -> None:
-    """Draw an arrow under the roofline for each layer, from before to after."""
     analysis, what_if = quantization.analysis, quantization.what_if
     moves, unplaced = moves_of(what_if)
     handles, unnamed = draw_moves(
@@ -45,30 +44,29 @@ def draw_quantization(figure: Figure, quantization: Quantization, labels: int) -
     points = "points: layers with the operators fused into them, eager minimum times"
     title_figure(
         figure,
-        f"{line_name(quantization.model)} in {bits_words(what_if.policy)}{_speed(what_if)}",
+        f"{line_name(quantization.model)} in {bits_text(what_if.policy)}{_speed(what_if)}",
         machine_text(analysis, points if moves else "no layer to draw"),
     )
     policy = f"Policy: {what_if.policy.words}"
     if unnamed:
-        policy += f" · without a name: {counted(unnamed, 'arrow')}"
+        policy += f" · without label: {counted(unnamed, 'arrow')}"
     if unplaced:
         policy += f" · not drawn: {counted(unplaced, 'layer')} of unknown FLOP or minimum time"
     foot_figure(figure, handles, [policy, provenance_text(analysis.hardware)])
 
 
 def _speed(what_if: WhatIf) -> str:
-    """The predicted speedup; none where a kernel is missing."""
     if not what_if.has_kernels:
         return f": {BANDWIDTH_ONLY}"
     if what_if.before is None or what_if.after is None:
         return ""
-    return f": {faster(what_if.before.s, what_if.after.s)} (predicted)"
+    return f": {speedup_text(what_if.before.s, what_if.after.s)} (predicted)"
 
 
 def moves_of(what_if: WhatIf) -> tuple[list[Move], int]:
-    """Return the moves, largest savings first, and the number of layers without a place.
+    """Return the arrows, largest savings first, and the number of layers without a position.
 
-    Layers of the same bits that stand together before and after are one move.
+    Layers of equal bits on one spot before and after share an arrow.
     """
     by_spot: dict[tuple[object, ...], list[LayerWhatIf]] = {}
     unplaced = 0
@@ -81,7 +79,7 @@ def moves_of(what_if: WhatIf) -> tuple[list[Move], int]:
         by_spot.setdefault(key, []).append(each)
 
     def saved(alike: Sequence[LayerWhatIf]) -> tuple[bool, float]:
-        # What stays where it is comes last: it needs no name before the others have theirs.
+        # Unchanged layers come last: others get labels first.
         return alike[0].bits.is_float, _eager_min_time_s(alike, "after") - _eager_min_time_s(
             alike, "before"
         )
@@ -90,7 +88,7 @@ def moves_of(what_if: WhatIf) -> tuple[list[Move], int]:
 
 
 def spot_of(side: Side) -> Spot | None:
-    """Return AI and FLOP/s of a side; None where one of both is not known."""
+    """Return AI and FLOP/s of a side; None if one of them is unknown."""
     x, y = side.intensity_flop_per_byte, side.attainable_flop_per_s
     return (x, y) if x and y else None
 
@@ -104,7 +102,7 @@ def _move(alike: Sequence[LayerWhatIf], what_if: WhatIf) -> Move:
         look, before = KEPT, after
     more = f" +{len(alike) - 1}" if len(alike) > 1 else ""
     return Move(
-        name=f"{line_name(first.layer.name) or MODEL_ITSELF}{more} {bits_words(first.bits)}",
+        name=f"{line_name(first.layer.name) or MODEL_ITSELF}{more} {bits_text(first.bits)}",
         look=look,
         before=before,
         after=after,
@@ -122,9 +120,9 @@ def _share(part_s: float, whole_s: float | None) -> float:
 
 
 def lines_of(analysis: Analysis, what_if: WhatIf) -> RoofLines:
-    """Return the roofs of the data types before and after, all drawn as types in use.
+    """Return the ceilings of the data types before and after, all drawn as in use.
 
-    Of the hardware's ceilings the highest of each type, of the library's all.
+    The highest hardware ceiling per type, and all library ceilings.
     """
     profile, roof = analysis.hardware, Roof(analysis.hardware, analysis.threads)
     wanted = {each.executable for each in what_if.layers}
@@ -147,8 +145,7 @@ def lines_of(analysis: Analysis, what_if: WhatIf) -> RoofLines:
     kept = [each for each in profile.compute if each.dtype.name in wanted and is_drawn(each)]
     if not kept:
         return roof_lines(analysis, "in use")
-    # Without operators no type is more important than another; the first counts as the main one,
-    # whose ridges are drawn.
+    # Without operators, the first type counts as the main one, whose ridge points are drawn.
     compute = tuple(sorted(kept, key=lambda each: -top(each)))
     shown = replace(analysis, operators=(), hardware=replace(profile, compute=compute))
     return roof_lines(shown, "in use")

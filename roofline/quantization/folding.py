@@ -1,9 +1,8 @@
-"""Batch norms folded into the layers before them, for inference; codes stay what they are.
+"""Batch-norm folding for inference, with unchanged codes.
 
-A batch norm multiplies each channel by a factor and adds a number. Of a quantized layer, the factor
-is kept beside the codes (`ChannelScale`, behind the quantizer in the weight's parametrization), so
-that neither clipping nor codes are found anew from weights that are spread otherwise. Layers with
-float weights are multiplied themselves. What is added goes into the bias.
+A batch norm scales and shifts each channel. For a quantized layer, the factor is stored next to the
+codes (`ChannelScale`, after the quantizer in the weight's parametrization), so that clipping and
+codes stay the same. Float weights are multiplied. The shift becomes part of the bias.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from roofline.quantization.quantized_modules import (
     is_plain_layer,
     weight_quantizer_of,
 )
-from roofline.quantization.tracing import Flow, records_of, word_of
+from roofline.quantization.tracing import SignFlow, base_name, records_of
 from roofline.workload.operators import OperatorRecord
 
 _PRODUCTS = ("convolution", "linear", "addmm", "mm")
@@ -32,25 +31,24 @@ _FORWARDS = (_BatchNorm.forward, nn.SyncBatchNorm.forward)
 
 
 def fold_batch_norms(model: nn.Module, inputs: Any = None) -> nn.Module:
-    """A copy for inference, in which layers do what the batch norms behind them did.
+    """Return a copy for inference, with batch norms folded into the layers before them.
 
-    Folded are batch norms with kept statistics that alone read what a layer writes, where both run
-    once; behind linear layers only where `inputs` tell that these write matrices, for of more
-    dimensions a batch norm takes another as its channels. Left are those that do more than torch's
-    own (some activate, too, or have hooks), and layers whose float weights are computed, or another
-    module's as well. A warning names what is left.
+    Folded are batch norms with running statistics that are the only reader of a layer, if both run
+    once. After linear layers, this requires `inputs` to prove that the layer writes matrices.
+    Modified batch norms (with activations or hooks), and layers with computed or shared float
+    weights, are kept; a warning names the kept ones.
 
     Args:
-        model: what `quantize_model` gave, trained; it stays as it was.
+        model: trained result of `quantize_model`; stays unchanged.
         inputs: as for `quantize_model`.
 
     Raises:
-        ModelError: what follows what cannot be found.
-        InputError: `inputs` are none.
+        ModelError: the order of operators cannot be determined.
+        InputError: invalid `inputs`.
     """
     records = records_of(model, inputs)
     folded = copy.deepcopy(model)
-    for layer, norm in list(_pairs(model, records, has_shapes=inputs is not None)):
+    for layer, norm in list(_find_pairs(model, records, has_shapes=inputs is not None)):
         _fold(folded.get_submodule(layer), folded.get_submodule(norm))
         parent, _, name = norm.rpartition(".")
         setattr(folded.get_submodule(parent), name, nn.Identity())
@@ -63,23 +61,23 @@ def fold_batch_norms(model: nn.Module, inputs: Any = None) -> nn.Module:
     return folded
 
 
-def _pairs(
+def _find_pairs(
     model: nn.Module, records: Sequence[OperatorRecord], *, has_shapes: bool
 ) -> Iterator[tuple[str, str]]:
-    """Layers, each with the batch norm that can be folded into it, by name."""
-    flow = Flow(records)
+    """Yield names of layers, each with the batch norm that can be folded into it."""
+    flow = SignFlow(records)
     modules = dict(model.named_modules(remove_duplicate=False))
     names = Counter(map(id, modules.values()))
     owners = Counter(
         id(each) for module in model.modules() for each in module.parameters(recurse=False)
     )
-    products = Counter(each.module_path for each in records if word_of(each.op) in _PRODUCTS)
-    norms = Counter(each.module_path for each in records if "batchnorm" in word_of(each.op))
+    products = Counter(each.module_path for each in records if base_name(each.op) in _PRODUCTS)
+    norms = Counter(each.module_path for each in records if "batchnorm" in base_name(each.op))
     for place, record in enumerate(records):
-        if "batchnorm" not in word_of(record.op) or not flow.writers[place]:
+        if "batchnorm" not in base_name(record.op) or not flow.writers[place]:
             continue
         writer = flow.writers[place][0]
-        if writer is None or word_of(records[writer].op) not in _PRODUCTS:
+        if writer is None or base_name(records[writer].op) not in _PRODUCTS:
             continue
         path = records[writer].module_path
         layer, norm = modules.get(path), modules.get(record.module_path)
@@ -94,7 +92,7 @@ def _pairs(
             and norm.running_mean is not None
             and names[id(layer)] == names[id(norm)] == 1
             and (weight_quantizer_of(layer) is not None or owners[id(layer.weight)] == 1)
-            and flow.is_read_by_one(writer)
+            and flow.has_single_reader(writer)
             and _channels(layer) == norm.num_features
             and (is_matrix or not isinstance(layer, nn.Linear))
             and record.inputs[0].shape == records[writer].outputs[0].shape
@@ -103,7 +101,7 @@ def _pairs(
 
 
 def _is_plain(norm: nn.Module) -> bool:
-    """Whether it does what torch's own class does, and nothing besides: some activate, too."""
+    """Return whether the module computes as torch's own batch norm, without hooks."""
     is_own = type(norm).forward in _FORWARDS and "forward" not in vars(norm)
     return is_own and not norm._forward_hooks and not norm._forward_pre_hooks
 

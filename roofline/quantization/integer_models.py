@@ -1,9 +1,8 @@
-"""A quantized model that computes with the integer codes, and gives what it gave in floats.
+"""Quantized models that compute with integer codes, with the results of the float version.
 
-Layers take codes in, sum up products of whole numbers, and scale once. Sums are kept in int32
-wherever the layer's own weights cannot bring one to 2^31, whatever codes come in; else in int64. So
-none of them is ever rounded, and none overflows. Scales are float64: an int32 sum fits into one,
-and not into float32.
+Layers multiply and accumulate integers, and scale once. Sums are int32 if the layer's weights
+cannot overflow it for any input, else int64: they are exact. Scales are float64, which represents
+every int32 sum, unlike float32.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from roofline.quantization.quantized_modules import (
     QuantizedLayer,
     quantized_layers,
 )
-from roofline.quantization.quantizers import PACT, integers, widened
+from roofline.quantization.quantizers import PACT, integer_weights, widen
 
 _RELUS = (torch.relu, torch.relu_, functional.relu, functional.relu_)
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _NOTHING = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
-"""In inference."""
+"""Modules that are identities in inference."""
 
 _MOVERS = (nn.Flatten, nn.MaxPool2d, nn.MaxPool3d)
 _MOVING = (torch.flatten, functional.max_pool2d, functional.max_pool3d)
@@ -42,9 +41,7 @@ _WIDEST = {torch.int32: 2**31 - 1, torch.int64: 2**63 - 1}
 
 
 class Requantization(nn.Module):
-    """What stands between the sums of one layer and the codes of the next: `norm`, a batch norm as
-    it is in inference, a ReLU perhaps, and the next layer's `quantizer`.
-    """
+    """Conversion of sums to the codes of the next layer: batch norm, optional ReLU, `quantizer`."""
 
     multiplier: Tensor | None
     shift: Tensor | None
@@ -63,7 +60,7 @@ class Requantization(nn.Module):
         self.register_buffer("shift", shift)
 
     def forward(self, values: Tensor) -> Tensor:
-        """Codes in the smallest type that holds them: uint8, int8 where signed, or int32."""
+        """Return codes in the smallest data type: uint8, int8 if signed, or int32."""
         if self.multiplier is not None and self.shift is not None:
             behind = (1,) * (values.dim() - 2)
             values = values * self.multiplier.reshape(-1, *behind)
@@ -77,14 +74,14 @@ class Requantization(nn.Module):
 
 
 class IntegerLayer(nn.Module):
-    """A quantized layer whose product is one of whole numbers.
+    """Quantized layer with integer arithmetic.
 
-    It takes floats, which it quantizes, or, where it ``takes_codes``, those that the layer before
-    it gives. It gives floats, or the next layer's codes where it has a ``requantization``.
+    It reads floats, which it quantizes, or codes with ``takes_codes``. It returns floats, or the
+    next layer's codes with a ``requantization``.
     """
 
     whole: Tensor
-    """The weights as whole numbers, output channels first."""
+    """Integer weights, output channels first."""
     scale: Tensor
     bias: Tensor | None
     requantization: Requantization | None
@@ -100,22 +97,22 @@ class IntegerLayer(nn.Module):
         axis = int(self.is_transposed)
         if quantizer.per_channel and quantizer.axis != axis:
             raise InputError(
-                f"its scales stand along axis {quantizer.axis} of the weight, its output channels"
-                f" along axis {axis}: no sum can be scaled; quantize it per output channel"
+                f"scales along axis {quantizer.axis} of the weight, but output channels along axis"
+                f" {axis}; quantize per output channel"
             )
         codes, alpha = quantizer.codes(layer.float_weight)
-        whole = integers(self._exchanged(codes), quantizer.levels)
+        whole = integer_weights(self._exchanged(codes), quantizer.levels)
         magnitudes = whole.flatten(1).to(torch.int64).abs().sum(dim=1)
         largest = activations.steps * int(magnitudes.max())
         holding = [dtype for dtype, widest in _WIDEST.items() if largest <= widest]
         if not holding:
-            raise InputError(f"its sums may reach {largest}, which int64 does not hold")
+            raise InputError(f"sums of up to {largest} overflow int64")
         self.accumulator = holding[0]
         self.register_buffer("whole", whole.to(self.accumulator))
-        # As the float layer rounds it: within one rounding of the values that it multiplies.
-        scale = (widened(alpha) / (quantizer.levels - 1)).to(torch.float64)
+        # Rounded as in the float layer.
+        scale = (widen(alpha) / (quantizer.levels - 1)).to(torch.float64)
         if scale.dim() and len(scale) < len(whole):
-            # A transposed convolution has the same scales in each of its groups.
+            # Groups of a transposed convolution share scales.
             scale = scale.repeat(len(whole) // len(scale))
         if layer.channel_scale is not None:
             scale = scale * layer.channel_scale
@@ -129,14 +126,14 @@ class IntegerLayer(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """What the whole numbers stand for, as the layer had it; some models ask for its type."""
+        """Weights of the quantized layer; some models query their data type."""
         behind = (1,) * (self.whole.dim() - 1)
         scale = self.scale.reshape(-1, *behind) if self.scale.dim() else self.scale
         return self._exchanged((self.whole * scale).to(self.dtype))
 
     def forward(self, x: Tensor, *options: Any, **named: Any) -> Tensor:
-        """The layer's result, in the type of its weights, or as codes of the next layer."""
-        # A part of a model may be called on its own, with floats.
+        """Return the layer's result in the type of its weights, or as codes of the next layer."""
+        # Parts of a model may be called separately, with floats.
         is_codes = self.takes_codes and not x.is_floating_point()
         codes = x if is_codes else self.input_quantizer.codes(x)[0]
         sums = self.accumulate(codes.to(self.accumulator), *options, **named)
@@ -144,24 +141,24 @@ class IntegerLayer(nn.Module):
         return values.to(self.dtype) if self.requantization is None else self.requantization(values)
 
     def accumulate(self, codes: Tensor) -> Tensor:
-        """Sums of products of codes with whole weights, exact."""
+        """Return exact sums of products of codes and integer weights."""
         rows = codes.reshape(-1, codes.shape[-1])
         return (rows @ self.whole.T).reshape(*codes.shape[:-1], self.whole.shape[0])
 
     def scaled(self, sums: Tensor) -> Tensor:
-        """What sums stand for, with the bias, in float64."""
+        """Return the float64 values of sums, with bias."""
         quantizer = self.input_quantizer
-        step = (widened(quantizer.alpha.detach()) / quantizer.steps).to(torch.float64)
+        step = (widen(quantizer.alpha.detach()) / quantizer.steps).to(torch.float64)
         values = sums.to(torch.float64) * self._along(self.scale * step)
         return values if self.bias is None else values + self._along(self.bias)
 
     def _along(self, by_channel: Tensor) -> Tensor:
-        """Numbers by output channel, so shaped that they meet the layer's results."""
+        """Return values per output channel, reshaped to broadcast to the results."""
         spatial = self.whole.dim() - 2
         return by_channel.reshape(-1, *(1,) * spatial) if by_channel.dim() else by_channel
 
     def _exchanged(self, weight: Tensor) -> Tensor:
-        """A transposed convolution's weight with output channels first; of that, as it was."""
+        """Return a transposed convolution's weight with output channels first, or back."""
         if not self.is_transposed:
             return weight
         return weight.unflatten(0, (self.groups, -1)).transpose(1, 2).flatten(0, 1)
@@ -173,8 +170,6 @@ class IntegerLayer(nn.Module):
 
 
 class IntegerConvolution(IntegerLayer):
-    """A convolution in whole numbers, of any number of dimensions, transposed or not."""
-
     def __init__(self, layer: QuantizedLayer) -> None:
         super().__init__(layer)
         module: Any = layer.module
@@ -187,7 +182,6 @@ class IntegerConvolution(IntegerLayer):
         self.output_padding: tuple[int, ...] = module.output_padding
 
     def accumulate(self, codes: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-        """Sums of products of codes with whole weights, exact."""
         name = f"conv{'_transpose' * self.is_transposed}{self.dimensions}d"
         function: Callable[..., Tensor] = getattr(functional, name)
         options: dict[str, Any] = {"padding": self.padding}
@@ -197,7 +191,7 @@ class IntegerConvolution(IntegerLayer):
                 options["output_padding"] = self._output_padding(codes.shape, output_size)
         elif self.padding_mode != "zeros":
             codes, options["padding"] = self._padded(codes), 0
-        # torch has no kernels in int32 for these.
+        # torch has no int32 kernels for these.
         is_wide = self.is_transposed or max(self.dilation) > 1
         kind = torch.int64 if is_wide else self.accumulator
         sums = function(
@@ -211,7 +205,7 @@ class IntegerConvolution(IntegerLayer):
         return sums.to(self.accumulator)
 
     def _padded(self, codes: Tensor) -> Tensor:
-        """Codes with a border of copies, found by positions: torch pads integers with zeros."""
+        """Return padded codes, by index: torch pads integers with zeros only."""
         for dimension in range(self.dimensions):
             pair = self.pads[2 * dimension : 2 * dimension + 2]
             if any(pair):
@@ -237,24 +231,23 @@ class IntegerConvolution(IntegerLayer):
         )
         if any(not 0 <= more < step for more, step in zip(found, self.stride, strict=True)):
             raise InputError(
-                f"output_size {tuple(asked)}: a transposed convolution of stride {self.stride}"
-                f" cannot give it from {tuple(shape)}"
+                f"output_size {tuple(asked)}: impossible for a transposed convolution of stride"
+                f" {self.stride} with input {tuple(shape)}"
             )
         return found
 
 
 def integer_model(model: nn.Module) -> nn.Module:
-    """A copy of a quantized model, for inference, whose layers multiply and sum whole numbers.
+    """Return a copy of a quantized model for inference, with integer arithmetic.
 
-    Each layer with quantizers of its weights and of what it reads becomes an `IntegerLayer`. From
-    one to the next go codes wherever nothing else reads them, and nothing but a batch norm, ReLUs,
-    pooling of maxima and changes of shape stand between; around all else (additions, softmax,
-    layers in floats, or with hooks) are floats. Outputs are those of the quantized model, but
-    for the rounding of its float sums: a value that comes as near to the middle between two codes
-    as that may get the other one.
+    Layers with quantized weights and inputs become an `IntegerLayer`. Codes pass directly to the
+    next layer if only batch norm, ReLU, max pooling and reshapes are in between, with no other
+    reader. Other operators (additions, softmax, float layers, or layers with hooks) use floats.
+    Outputs equal those of the quantized model except for rounding of its float sums, which can
+    change a value halfway between two codes.
 
     Args:
-        model: what `quantize_model` or `load_packed` gave; it stays as it is.
+        model: result of `quantize_model` or `load_packed`; stays unchanged.
 
     Raises:
         InputError: no layer has both quantizers, or a weight has no codes.
@@ -262,15 +255,15 @@ def integer_model(model: nn.Module) -> nn.Module:
     """
     try:
         result = copy.deepcopy(model).eval()
-    # A model's own tensors may refuse, with anything.
+    # Copying may raise anything.
     except Exception as error:
         raise ModelError(
-            f"{type(model).__name__} cannot be copied ({error_text(error)}); detach the tensors"
-            " that it keeps from their graphs"
+            f"{type(model).__name__} cannot be copied ({error_text(error)}); detach its tensors"
+            " from their graphs"
         ) from None
     replaced: dict[nn.Module, nn.Module] = {}
     for name, layer in quantized_layers(result).items():
-        # Hooks of users expect what the layer is in floats.
+        # User hooks expect the float layer.
         hooks = {*layer.module._forward_hooks, *layer.module._forward_pre_hooks} - {QUANTIZE_INPUT}
         if layer.weight_quantizer is None or layer.input_quantizer is None or hooks:
             continue
@@ -281,27 +274,26 @@ def integer_model(model: nn.Module) -> nn.Module:
             raise InputError(f"{name or type(model).__name__}: {error}") from None
     if not replaced:
         raise InputError(
-            f"{type(model).__name__} has no layer whose weights and activations are both"
-            " quantized, and that has no hooks; make them with quantize_model first"
+            f"{type(model).__name__} has no layer with quantized weights and activations and"
+            " without hooks; use quantize_model first"
         )
-    result = _with(result, replaced)
-    for link in _links(result):
+    result = _replace_modules(result, replaced)
+    for link in _find_links(result):
         link.writer.requantization = Requantization(
             link.reader.input_quantizer, norm=link.norm, has_relu=link.has_relu
         ).eval()
         link.reader.takes_codes = True
         if link.norm is not None:
-            result = _with(result, {link.norm: nn.Identity()})
+            result = _replace_modules(result, {link.norm: nn.Identity()})
     return result
 
 
 def integer_layers(model: nn.Module) -> Mapping[str, IntegerLayer]:
-    """The layers of a model that compute with whole numbers, by their qualified names."""
     return {name: each for name, each in model.named_modules() if isinstance(each, IntegerLayer)}
 
 
-def _with(model: nn.Module, replaced: Mapping[nn.Module, nn.Module]) -> nn.Module:
-    """The model with modules in the place of others, under all of their names."""
+def _replace_modules(model: nn.Module, replaced: Mapping[nn.Module, nn.Module]) -> nn.Module:
+    """Return the model with modules replaced, under all of their names."""
     if model in replaced:
         return replaced[model]
     for module in list(model.modules()):
@@ -316,7 +308,7 @@ def _with(model: nn.Module, replaced: Mapping[nn.Module, nn.Module]) -> nn.Modul
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Link:
-    """Two layers with nothing between them but what a requantization does."""
+    """Two layers with only a requantization in between."""
 
     writer: IntegerLayer
     reader: IntegerLayer
@@ -330,10 +322,10 @@ class _Tracer(fx.Tracer):
         return own or super().is_leaf_module(m, module_qualified_name)
 
 
-def _links(model: nn.Module) -> list[_Link]:
-    """All of them; none of a model whose code torch.fx cannot follow."""
+def _find_links(model: nn.Module) -> list[_Link]:
+    """Return all links; none if torch.fx cannot trace the model."""
     parameters = inspect.signature(model.forward).parameters.values()
-    # It can be called in ways that one trace does not tell of.
+    # One trace does not cover optional arguments.
     has_options = any(
         each.default is not each.empty or each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
         for each in parameters
@@ -343,9 +335,9 @@ def _links(model: nn.Module) -> list[_Link]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            # What a model keeps of a pass, proxies now, it keeps in a copy.
+            # In a copy: the model may store proxies.
             graph = _Tracer().trace(copy.deepcopy(model))
-    # It runs the model's own code, which may take no proxies, and raise anything.
+    # Model code may raise anything for proxies.
     except Exception:
         return []
     modules = {
@@ -355,20 +347,20 @@ def _links(model: nn.Module) -> list[_Link]:
     }
     calls = Counter(modules.values())
     found = (
-        _link(node, module, modules, calls)
+        _find_link(node, module, modules, calls)
         for node, module in modules.items()
         if isinstance(module, IntegerLayer) and calls[module] == 1
     )
     return [each for each in found if each is not None]
 
 
-def _link(
+def _find_link(
     node: fx.Node,
     writer: IntegerLayer,
     modules: Mapping[fx.Node, nn.Module],
     calls: Mapping[nn.Module, int],
 ) -> _Link | None:
-    """The layer that reads what one writes, where codes can go from the one to the other."""
+    """Return the link from a layer to its only reader, if codes can pass between them."""
     link = _Link(writer=writer, reader=writer, norm=None, has_relu=False)
     has_moved = False
     while True:

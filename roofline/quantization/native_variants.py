@@ -1,7 +1,4 @@
-"""A model in lower precision as torch's own kernels, or torchao's, really run it.
-
-Nothing here is learned or trained: these are what a what-if is held against by the clock.
-"""
+"""Models in the lower precision of torch's or torchao's kernels, as measured next to a what-if."""
 
 from __future__ import annotations
 
@@ -26,21 +23,22 @@ from roofline.workload.inputs import Inputs
 from roofline.workload.torch_dtypes import input_dtype
 
 VariantKind = Literal["bfloat16", "int8 static", "int8 dynamic", "int8 torchao"]
-"""``bfloat16``: all of it in that type. ``int8 static``: layers and what is between them on codes,
-whose scales one pass found. ``int8 dynamic``: linear layers alone, whose operands are quantized at
-every call; by torch, or by torchao."""
+"""``bfloat16``: the whole model. ``int8 static``: layers and operators between them on codes,
+with scales from one forward pass. ``int8 dynamic``: linear layers with operands quantized at
+every call, by torch; ``int8 torchao``: by torchao.
+"""
 
-Given = tuple[tuple[Any, ...], Mapping[str, Any]]
-"""What a model is called with: by position, and by name."""
+CallArguments = tuple[tuple[Any, ...], Mapping[str, Any]]
+"""Positional and keyword arguments of a model."""
 
 _ENGINES = ("onednn", "x86", "fbgemm", "qnnpack")
-"""torch's libraries for int8, the one with kernels for most units first."""
+"""torch's int8 libraries, the one with most optimized kernels first."""
 
 _CODES = (torch.quint8, torch.qint8)
 
 
-def why_no_int8() -> str:
-    """Why torch cannot compute in int8 on this machine, in a few words; ``""``: it can."""
+def int8_problem() -> str:
+    """Return the reason why torch cannot compute in int8 here; ``""``: it can."""
     try:
         importlib.import_module("torch.ao.quantization.quantize_fx")
     except ImportError:
@@ -49,14 +47,13 @@ def why_no_int8() -> str:
 
 
 def int8_engine() -> str:
-    """The library that torch computes in int8 with; ``""``: there is none."""
     known = torch.backends.quantized.supported_engines
     return next((each for each in _ENGINES if each in known), "")
 
 
 @contextlib.contextmanager
 def int8_kernels() -> Iterator[None]:
-    """Within, torch packs weights for its best library for int8 and runs them there."""
+    """Use torch's best int8 library to pack weights and run kernels."""
     before = torch.backends.quantized.engine
     torch.backends.quantized.engine = int8_engine() or before
     try:
@@ -65,19 +62,19 @@ def int8_kernels() -> Iterator[None]:
         torch.backends.quantized.engine = before
 
 
-def variant_of(
-    kind: VariantKind, model: torch.nn.Module, given: Given
-) -> tuple[torch.nn.Module, Given]:
-    """The model in lower precision, and what it is called with; it was run once."""
-    make: Callable[[torch.nn.Module, Given], torch.nn.Module] = {
+def make_variant(
+    kind: VariantKind, model: torch.nn.Module, given: CallArguments
+) -> tuple[torch.nn.Module, CallArguments]:
+    """Return the model in lower precision with its arguments; it has run once."""
+    make: Callable[[torch.nn.Module, CallArguments], torch.nn.Module] = {
         "bfloat16": lambda model, _: model.to(torch.bfloat16),
-        "int8 static": _statically,
-        "int8 dynamic": _dynamically,
-        "int8 torchao": _by_torchao,
+        "int8 static": _quantize_static,
+        "int8 dynamic": _quantize_dynamic,
+        "int8 torchao": _quantize_torchao,
     }[kind]
     try:
         with warnings.catch_warnings(), torch.no_grad(), int8_kernels(), without_stack_traces():
-            # torch says at every step that torch.ao will go one day.
+            # torch.ao warns about its deprecation at every step.
             warnings.simplefilter("ignore")
             made = make(copy.deepcopy(model).eval(), given)
             if kind == "bfloat16":
@@ -88,27 +85,25 @@ def variant_of(
             made(*args, **kwargs)
     except (KeyboardInterrupt, RooflineError):
         raise
-    # A model may raise anything when it is traced or converted.
+    # Tracing and conversion may raise anything.
     except Exception as error:
-        said = error_text(error) or type(error).__name__
-        raise ModelError(f"it cannot be made: {said[:200]}") from error
+        text = error_text(error) or type(error).__name__
+        raise ModelError(f"conversion failed: {text[:200]}") from error
     return made, given
 
 
-def in_int8(model: torch.nn.Module, inputs: Inputs) -> torch.nn.Module:
-    """The model as torch.ao quantizes it, with scales of noise where no tensors were given."""
+def quantize_int8(model: torch.nn.Module, inputs: Inputs) -> torch.nn.Module:
+    """Return the model quantized by torch.ao, with scales from noise unless tensors are given."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         tensors = RealTensors(Run())
         given = inputs.build(
             lambda request: tensors.make_input(request, input_dtype(request, None))
         )
-        return variant_of("int8 static", model, given)[0]
+        return make_variant("int8 static", model, given)[0]
 
 
 class _OneInput(torch.nn.Module):
-    """Calls a model with its only input."""
-
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
         self.model = model
@@ -117,8 +112,8 @@ class _OneInput(torch.nn.Module):
         return self.model(x)
 
 
-def _statically(model: torch.nn.Module, given: Given) -> torch.nn.Module:
-    """By torch.ao's graph mode, with limits that are the least and the largest values seen."""
+def _quantize_static(model: torch.nn.Module, given: CallArguments) -> torch.nn.Module:
+    """Quantize by torch.ao's graph mode, with observed minimum and maximum as limits."""
     from torch.ao.quantization import (
         MinMaxObserver,
         QConfig,
@@ -130,10 +125,10 @@ def _statically(model: torch.nn.Module, given: Given) -> torch.nn.Module:
     _check(model, is_torchs=True)
     takes = inspect.signature(model.forward).parameters.values()
     if len(takes) == 1 and any(each.kind is each.VAR_POSITIONAL for each in takes):
-        # torch.fx cannot follow what takes any number of inputs.
+        # torch.fx cannot trace *args.
         model = _OneInput(model)
-    # torch's own choice, but for observers that take seconds to search limits. Without VNNI two
-    # products of eight bits overflow the sixteen that they are added in.
+    # torch's default, except for observers that search limits for seconds. Without VNNI, the sum of
+    # two 8-bit products overflows 16 bits.
     least_bits = not torch.cpu._is_vnni_supported()  # pyright: ignore[reportPrivateUsage]
     activation: Any = MinMaxObserver.with_args(dtype=torch.quint8, reduce_range=least_bits)
     chosen = QConfig(activation=activation, weight=default_per_channel_weight_observer)
@@ -141,27 +136,27 @@ def _statically(model: torch.nn.Module, given: Given) -> torch.nn.Module:
     args, kwargs = given
     prepared = prepare_fx(model, mapping, args)
     prepared(*args, **kwargs)
-    return _with_codes(convert_fx(prepared))
+    return _check_quantized(convert_fx(prepared))
 
 
-def _dynamically(model: torch.nn.Module, given: Given) -> torch.nn.Module:
+def _quantize_dynamic(model: torch.nn.Module, given: CallArguments) -> torch.nn.Module:
     from torch.ao.quantization import quantize_dynamic
 
     del given
     _check(model, is_torchs=True, needs_linear_layers=True)
-    # In a container of its own, so that a model that is a linear layer itself is replaced, too.
+    # In a container, so that a model that is itself a linear layer is replaced.
     container = torch.nn.Sequential(model)
     made = quantize_dynamic(container, {torch.nn.Linear}, dtype=torch.qint8, inplace=True)
-    return _with_codes(made[0])
+    return _check_quantized(made[0])
 
 
-def _by_torchao(model: torch.nn.Module, given: Given) -> torch.nn.Module:
+def _quantize_torchao(model: torch.nn.Module, given: CallArguments) -> torch.nn.Module:
     del given
     try:
         library = importlib.import_module("torchao.quantization")
         config = library.Int8DynamicActivationInt8WeightConfig()
     except (ImportError, AttributeError):
-        raise ModelError("torchao is not there, or too old: pip install 'roofline[int8]'") from None
+        raise ModelError("torchao missing or too old: pip install 'roofline[int8]'") from None
     _check(model, is_torchs=False, needs_linear_layers=True)
     container = torch.nn.Sequential(model)
     library.quantize_(container, config)
@@ -169,7 +164,7 @@ def _by_torchao(model: torch.nn.Module, given: Given) -> torch.nn.Module:
 
 
 def _check(model: torch.nn.Module, *, is_torchs: bool, needs_linear_layers: bool = False) -> None:
-    if is_torchs and (problem := why_no_int8()):
+    if is_torchs and (problem := int8_problem()):
         raise ModelError(problem)
     others = {
         str(each.dtype).removeprefix("torch.")
@@ -177,23 +172,22 @@ def _check(model: torch.nn.Module, *, is_torchs: bool, needs_linear_layers: bool
         if each.is_floating_point() and each.dtype != torch.float32
     }
     if others:
-        raise ModelError(f"models are quantized from float32, and this one has {min(others)}")
+        raise ModelError(f"requires float32 weights, got {min(others)}")
     has_linear_layers = any(isinstance(each, torch.nn.Linear) for each in model.modules())
     if needs_linear_layers and not has_linear_layers:
         raise ModelError("the model has no linear layers")
 
 
-def _with_codes(model: torch.nn.Module) -> torch.nn.Module:
-    """The model, where something in it was quantized."""
+def _check_quantized(model: torch.nn.Module) -> torch.nn.Module:
     with cache_unpacked():
         if not any(each.dtype in _CODES for each in packed_tensors(model.modules())):
-            raise ModelError("torch.ao found no layer in it that it quantizes")
+            raise ModelError("torch.ao found no layer to quantize")
     return model
 
 
 def relative_error(expected: Any, found: Any) -> float | None:
-    """The norm of the difference of results over the norm of those that are expected, of all
-    floating tensors together; None where they are not comparable, or nothing but zeros is expected.
+    """Return the relative L2 error of all floating-point outputs; None: not comparable, or all
+    zeros are expected.
     """
     pairs = [
         [each.detach().double() for each in tensors_in(result) if each.is_floating_point()]

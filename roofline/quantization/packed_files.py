@@ -1,8 +1,8 @@
-"""Files of packed models: one run of bytes, and a table that says what stands where in it.
+"""Files of packed models: a byte sequence, and a table that describes it.
 
-A file is what ``torch.save`` makes of a dictionary: ``format``, ``version``, ``table`` (JSON text),
-``payload`` (uint8: all tensors one behind another, without gaps, as the machine lays them out) and
-``crc32`` (of table and payload). ``torch.load`` reads it with ``weights_only=True``.
+A file is a dictionary written by ``torch.save``: ``format``, ``version``, ``table`` (JSON text),
+``payload`` (uint8: all tensors without gaps, in native byte order) and ``crc32`` (of table and
+payload). ``torch.load`` reads it with ``weights_only=True``.
 """
 
 from __future__ import annotations
@@ -26,71 +26,70 @@ from roofline.quantization.quantizers import check_width
 T = TypeVar("T")
 
 
-# The bits of all codes stand one behind another, each code's lowest bit first; bit *n* of that
-# stream is bit ``n % 8`` of byte ``n // 8``, the lowest being bit 0. What is left of the last byte
-# is zero. The 2-bit codes 1, 2, 3, 0, 3 are the bytes 0x39 (``00 11 10 01``) and 0x03 (``00 00 00
-# 11``).
+# Codes form a bit stream, lowest bit of each code first; bit *n* of the stream is bit ``n % 8`` of
+# byte ``n // 8``, bit 0 being the lowest. The last byte is padded with zeros. The 2-bit codes 1, 2,
+# 3, 0, 3 are the bytes 0x39 (``00 11 10 01``) and 0x03 (``00 00 00 11``).
 
 
 def packed_bytes(count: int, bits: int) -> int:
-    """The bytes that so many codes take, packed: ``ceil(count * bits / 8)``."""
+    """Return the size of packed codes in bytes: ``ceil(count * bits / 8)``."""
     return (count * bits + 7) // 8
 
 
 def pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
-    """Codes as bytes: one dimension of uint8, exactly ``ceil(n * bits / 8)`` of them.
+    """Return codes as bytes: one-dimensional uint8 of size ``ceil(n * bits / 8)``.
 
     Args:
-        codes: whole numbers from 0 to ``2 ** bits - 1``, of any integer type and shape.
-        bits: of each code, 1 to 16.
+        codes: integers from 0 to ``2 ** bits - 1``, of any integer type and shape.
+        bits: bits per code, 1 to 16.
 
     Raises:
-        InputError: other bits, or codes that are no such numbers.
+        InputError: invalid bits or codes.
     """
     check_width(bits)
     if codes.is_floating_point() or codes.is_complex() or codes.dtype == torch.bool:
-        raise InputError(f"pack: codes of type {codes.dtype}; give whole numbers (uint8, int32 …)")
+        raise InputError(f"pack: codes of type {codes.dtype}; use integers (uint8, int32 …)")
     wide = codes.detach().reshape(-1).to(torch.int64)
     count = wide.numel()
     if count and (int(wide.min()) < 0 or int(wide.max()) >= 2**bits):
         raise InputError(
-            f"pack: codes from {int(wide.min())} to {int(wide.max())}; {bits} bits hold 0 to"
-            f" {2**bits - 1}"
+            f"pack: codes from {int(wide.min())} to {int(wide.max())}; the range of {bits} bits is"
+            f" 0 to {2**bits - 1}"
         )
-    return _regrouped(wide, bits, 8)[: packed_bytes(count, bits)].to(torch.uint8)
+    return _regroup_bits(wide, bits, 8)[: packed_bytes(count, bits)].to(torch.uint8)
 
 
 def unpack(packed: torch.Tensor, bits: int, shape: Sequence[int]) -> torch.Tensor:
-    """The codes that `pack` was given: uint8 up to 8 bits, int32 for more.
+    """Return the codes from `pack`: uint8 up to 8 bits, int32 for more.
 
     Args:
-        packed: what `pack` gave.
-        bits: of each code, 1 to 16.
-        shape: of the codes.
+        packed: result of `pack`.
+        bits: bits per code, 1 to 16.
+        shape: shape of the codes.
 
     Raises:
-        InputError: other bits, or bytes that are not those of codes of that shape.
+        InputError: invalid bits, or bytes that do not fit the shape.
     """
     check_width(bits)
     sizes = tuple(shape)
     count = math.prod(sizes)
     due = packed_bytes(count, bits)
     if min(sizes, default=0) < 0:
-        raise InputError(f"unpack: shape {sizes}; no size can be below 0")
+        raise InputError(f"unpack: shape {sizes} has a negative size")
     if packed.dtype != torch.uint8 or packed.dim() != 1 or packed.numel() != due:
         raise InputError(
             f"unpack: {packed.dtype} of shape {tuple(packed.shape)}; {count} codes of {bits} bits"
             f" are {due} bytes of uint8 in one dimension"
         )
-    codes = _regrouped(packed, 8, bits)
+    codes = _regroup_bits(packed, 8, bits)
     if codes[count:].any():
-        raise InputError("unpack: bits are set behind the last code; the bytes are damaged")
+        raise InputError("unpack: bits set after the last code; the bytes are damaged")
     return _shaped(codes, bits, sizes)
 
 
-def unpacked(packed: torch.Tensor, bits: int, shape: Sequence[int]) -> torch.Tensor:
-    """What `unpack` gives, of bytes that are known to be sound: no value of them is looked at."""
-    return _shaped(_regrouped(packed, 8, bits), bits, shape)
+def unpack_trusted(packed: torch.Tensor, bits: int, shape: Sequence[int]) -> torch.Tensor:
+    """Return the codes as in `unpack`, without checks that read values."""
+    return _shaped(_regroup_bits(packed, 8, bits), bits, shape)
 
 
 def _shaped(codes: torch.Tensor, bits: int, shape: Sequence[int]) -> torch.Tensor:
@@ -98,11 +97,11 @@ def _shaped(codes: torch.Tensor, bits: int, shape: Sequence[int]) -> torch.Tenso
     return codes[: math.prod(shape)].to(dtype).reshape(tuple(shape))
 
 
-def _regrouped(numbers: torch.Tensor, old: int, new: int) -> torch.Tensor:
-    """Numbers of `old` bits, whose bits are one stream, as numbers of `new` bits.
+def _regroup_bits(numbers: torch.Tensor, old: int, new: int) -> torch.Tensor:
+    """Return numbers of `old` bits, as a bit stream, as numbers of `new` bits.
 
-    `new` numbers of the one kind have as many bits as `old` of the other: such a group is done at
-    once. What the last group lacks is zero.
+    Processed in groups of `new` numbers, which have as many bits as `old` results; padded with
+    zeros.
     """
     groups = -(-numbers.numel() // new)
     padded = torch.zeros(groups * new, dtype=torch.int32, device=numbers.device)
@@ -120,13 +119,14 @@ def _regrouped(numbers: torch.Tensor, old: int, new: int) -> torch.Tensor:
 
 
 Kind = Literal["codes", "scale", "clipping", "other"]
-"""Packed weights; what their codes are multiplied by; the clipping of activations; all the rest:
-biases, norms, layers that are not quantized."""
+"""Packed weights, their scales, clipping values of activations, and all other tensors (biases,
+norms, unquantized layers).
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedTensor:
-    """A row of the table of bytes: one tensor, ``bits`` of each of its elements."""
+    """Size of one tensor: ``bits`` per element, ``byte`` in total."""
 
     name: str
     kind: Kind
@@ -137,10 +137,10 @@ class PackedTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PackedWeight:
-    """The weight of one layer: ``packed`` codes, and ``alpha`` for all or for each channel.
+    """Weight of one layer: ``packed`` codes, and ``alpha`` per tensor or channel.
 
-    ``axis`` is the dimension of the weight that has the channels. The value of a code is
-    ``alpha / (levels - 1) * (2 * code - (levels - 1))``.
+    ``axis`` is the channel dimension of the weight. A code has the value ``alpha / (levels - 1) *
+    (2 * code - (levels - 1))``.
     """
 
     bits: int
@@ -151,13 +151,12 @@ class PackedWeight:
     alpha: torch.Tensor
 
     def codes(self) -> torch.Tensor:
-        """The codes in the shape of the weight."""
         return unpack(self.packed, self.bits, self.shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputBits:
-    """How a module quantizes what it reads; its clipping value is among the ``rest``."""
+    """Input quantizer of a module; its clipping value is in ``rest``."""
 
     bits: int
     signed: bool
@@ -165,10 +164,10 @@ class InputBits:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PackedModel:
-    """A quantized model as what a file needs to hold: codes, scales, and the rest as it is.
+    """Content of a packed model: codes, scales, and other tensors.
 
-    ``weights`` and ``inputs`` are by the qualified names of modules, ``rest`` by the names of a
-    state dict. What two names share is the same object under both, and is counted once.
+    ``weights`` and ``inputs`` are by qualified module name, ``rest`` by name in the state dict.
+    Shared tensors are the same object under all names, and count once.
     """
 
     weights: Mapping[str, PackedWeight]
@@ -177,19 +176,19 @@ class PackedModel:
 
     @property
     def byte(self) -> int:
-        """The bytes of all of it: codes packed, each tensor once, no names and no alignment."""
+        """Total size in bytes: packed codes, each tensor once, without names and alignment."""
         return sum(row.byte for row in self.rows)
 
     @property
     def rows(self) -> tuple[PackedTensor, ...]:
-        """Its bytes by tensor; codes and scales of a weight are two rows under one name."""
+        """Sizes by tensor; codes and scales of a weight are two rows of the same name."""
         found: list[PackedTensor] = []
-        for path, weight in _once(self.weights):
-            name, codes = in_module(path, "weight"), _row("", "codes", weight.packed)
+        for path, weight in _distinct(self.weights):
+            name, codes = qualified_name(path, "weight"), _row("", "codes", weight.packed)
             elements = math.prod(weight.shape)
             found.append(replace(codes, name=name, bits=weight.bits, elements=elements))
             found.append(_row(name, "scale", weight.alpha))
-        for name, tensor in _once(self.rest):
+        for name, tensor in _distinct(self.rest):
             parts = name.split(".")
             kind: Kind = "other"
             if "input_quantizer" in parts:
@@ -200,24 +199,23 @@ class PackedModel:
         return tuple(found)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Writes it to a file, whole or not at all; `packed_models.load_packed` reads it.
+        """Write the model to a file, atomically; `packed_models.load_packed` reads it.
 
-        Besides these bytes the file has names and shapes: about a hundred bytes for each tensor,
-        and two thousand.
+        Names and shapes add about a hundred bytes per tensor, and two thousand.
 
         Raises:
-            InputError: a file that exists, or one that cannot be written.
+            InputError: the file exists, or cannot be written.
         """
         write_atomically(Path(path), file_content(self), overwrite=overwrite)
 
 
-def in_module(path: str, name: str) -> str:
-    """The name of a module's tensor in the state dict of the model: ``"layer1.0.conv1.weight"``."""
+def qualified_name(path: str, name: str) -> str:
+    """Return the name of a module's tensor in the state dict: ``"layer1.0.conv1.weight"``."""
     return f"{path}.{name}" if path else name
 
 
-def _once(named: Mapping[str, T]) -> Iterator[tuple[str, T]]:
-    """What has several names under the first of them."""
+def _distinct(named: Mapping[str, T]) -> Iterator[tuple[str, T]]:
+    """Yield distinct values, each with its first name."""
     seen: set[int] = set()
     for name, each in named.items():
         if id(each) not in seen:
@@ -237,7 +235,7 @@ def _row(name: str, kind: Kind, tensor: torch.Tensor) -> PackedTensor:
 
 _FORMAT = "roofline packed model"
 _VERSION = 1
-_FIX = "make it again with packed_state(model).save"
+_FIX = "write it again with packed_state(model).save"
 _KINDS = {"version": int, "table": str, "payload": torch.Tensor, "crc32": int}
 
 _DTYPES = {
@@ -251,7 +249,6 @@ _DTYPES = {
 
 
 def file_content(packed: PackedModel) -> bytes:
-    """What a file of a packed model holds."""
     tensors: list[torch.Tensor] = []
     first: dict[int, str] = {}
     weights: list[dict[str, Any]] = []
@@ -268,7 +265,7 @@ def file_content(packed: PackedModel) -> bytes:
                 "levels": weight.levels,
                 "axis": weight.axis,
                 "shape": list(weight.shape),
-                "alpha": _described(path, weight.alpha),
+                "alpha": _describe(path, weight.alpha),
             }
         )
     rest: list[dict[str, Any]] = []
@@ -278,7 +275,7 @@ def file_content(packed: PackedModel) -> bytes:
             continue
         first[id(tensor)] = name
         tensors.append(tensor)
-        rest.append({"name": name, **_described(name, tensor)})
+        rest.append({"name": name, **_describe(name, tensor)})
     inputs = [
         {"name": path, "bits": each.bits, "signed": each.signed}
         for path, each in packed.inputs.items()
@@ -292,7 +289,7 @@ def file_content(packed: PackedModel) -> bytes:
             "version": _VERSION,
             "table": table,
             "payload": payload,
-            "crc32": _sum_of(table, payload),
+            "crc32": _checksum(table, payload),
         },
         content,
     )
@@ -300,12 +297,16 @@ def file_content(packed: PackedModel) -> bytes:
 
 
 def read_packed(path: Path) -> PackedModel:
-    """The packed model of a file; a FileFormatError where it is none, or a damaged or newer one."""
+    """Return the packed model of a file.
+
+    Raises:
+        FileFormatError: not a packed model, damaged, or of a newer version.
+    """
     file = str(path)
-    found = _loaded(path)
+    found = _load(path)
     is_ours = isinstance(found, dict) and type(found.get("format")) is str
     if not is_ours or found["format"] != _FORMAT:
-        raise refused(file, "is no packed model", _FIX)
+        raise refused(file, "is not a packed model", _FIX)
     version = found.get("version")
     if type(version) is int and version > _VERSION:
         raise refused(file, f"is of version {version}; this roofline reads {_VERSION}", "update it")
@@ -314,17 +315,17 @@ def read_packed(path: Path) -> PackedModel:
     is_whole = (
         all(type(found.get(key)) is kind for key, kind in _KINDS.items())
         and version == _VERSION
-        # One byte that is said to be many would fill memory.
+        # An expanded byte could exhaust memory.
         and payload.layout == torch.strided
         and (payload.dtype, payload.dim(), payload.device.type) == (torch.uint8, 1, "cpu")
         and payload.is_contiguous()
-        and found["crc32"] == _sum_of(table, payload)
+        and found["crc32"] == _checksum(table, payload)
     )
     if not is_whole:
         raise refused(file, "is damaged: its contents do not match their checksum", _FIX)
     try:
         return _from_table(json.loads(table), payload)
-    # Of a table that somebody else made, anything may be wrong.
+    # The table is untrusted.
     except (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError, InputError) as error:
         raise refused(file, f"is damaged ({error_text(error)})", _FIX) from None
 
@@ -340,19 +341,18 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
 
 
-def _described(name: str, tensor: torch.Tensor) -> dict[str, Any]:
+def _describe(name: str, tensor: torch.Tensor) -> dict[str, Any]:
     dtype = str(tensor.dtype).removeprefix("torch.")
     if dtype not in _DTYPES or tensor.is_sparse or tensor.is_meta:
-        raise InputError(f"{name}: a tensor of {dtype} ({tensor.layout}) cannot be kept in a file")
+        raise InputError(f"{name}: unsupported tensor of {dtype} ({tensor.layout})")
     return {"dtype": dtype, "shape": list(tensor.shape)}
 
 
-def _sum_of(table: str, payload: torch.Tensor) -> int:
+def _checksum(table: str, payload: torch.Tensor) -> int:
     return zlib.crc32(payload.numpy().tobytes(), zlib.crc32(table.encode()))
 
 
-def _loaded(path: Path) -> Any:
-    """What torch reads of a file, which may be anybody's."""
+def _load(path: Path) -> Any:
     try:
         if path.exists() and not path.is_file():
             # A pipe or a device may never end.
@@ -364,33 +364,30 @@ def _loaded(path: Path) -> Any:
         why = error.strerror if isinstance(error, OSError) else error_text(error)
         raise refused(str(path), f"cannot be read: {why}", "") from None
     with warnings.catch_warnings():
-        # It warns of files in older formats of its own before it fails at them.
+        # torch.load warns about older formats before it fails.
         warnings.simplefilter("ignore")
         try:
             return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-        # Of bytes that are no file of torch's, its readers raise anything.
+        # torch.load may raise anything for other files.
         except Exception:
-            raise refused(str(path), "is no packed model, or is damaged", _FIX) from None
+            raise refused(str(path), "is not a packed model, or is damaged", _FIX) from None
 
 
 # -- the table -------------------------------------------------------------------------------------
 
 
-class _Cut:
-    """Takes tensors off the front of the payload."""
-
+class _PayloadReader:
     def __init__(self, payload: torch.Tensor) -> None:
         self.rest = payload
 
     def bytes(self, count: int) -> torch.Tensor:
-        """So many of them."""
         if count > self.rest.numel():
-            raise ValueError("the table tells of more bytes than there are")
+            raise ValueError("payload shorter than in the table")
         found, self.rest = self.rest[:count].clone(), self.rest[count:]
         return found
 
     def tensor(self, described: dict[str, Any]) -> torch.Tensor:
-        """A tensor that the table describes."""
+        """Return the next tensor, described by the table."""
         dtype, shape = _DTYPES[described["dtype"]], _shape(described["shape"])
         if math.prod(shape) == 0:
             return torch.empty(shape, dtype=dtype)
@@ -398,7 +395,7 @@ class _Cut:
 
 
 def _from_table(table: dict[str, Any], payload: torch.Tensor) -> PackedModel:
-    cut = _Cut(payload)
+    cut = _PayloadReader(payload)
 
     def read(rows: list[dict[str, Any]], made: Callable[[dict[str, Any]], T]) -> dict[str, T]:
         found = dict[str, T]()
@@ -409,20 +406,20 @@ def _from_table(table: dict[str, Any], payload: torch.Tensor) -> PackedModel:
     weights = read(table["weights"], lambda row: _weight(row, cut))
     rest = read(table["rest"], cut.tensor)
     if cut.rest.numel():
-        raise ValueError("the table tells of fewer bytes than there are")
+        raise ValueError("payload longer than in the table")
     inputs = dict[str, InputBits]()
     for row in table["inputs"]:
         check_width(row["bits"])
         path = _text(row["name"])
         inputs[path] = InputBits(bits=row["bits"], signed=bool(row["signed"]))
-        alpha = rest.get(in_module(path, "input_quantizer.alpha"))
+        alpha = rest.get(qualified_name(path, "input_quantizer.alpha"))
         is_number = alpha is not None and not alpha.dim() and alpha.is_floating_point()
         if alpha is None or not is_number or not 0 < alpha < math.inf:
             raise ValueError(f"'{path}' has no clipping value above 0")
     return PackedModel(weights=weights, inputs=inputs, rest=rest)
 
 
-def _weight(row: dict[str, Any], cut: _Cut) -> PackedWeight:
+def _weight(row: dict[str, Any], cut: _PayloadReader) -> PackedWeight:
     bits, levels, shape = row["bits"], row["levels"], _shape(row["shape"])
     check_width(bits)
     packed = cut.bytes(packed_bytes(math.prod(shape), bits))
@@ -433,7 +430,7 @@ def _weight(row: dict[str, Any], cut: _Cut) -> PackedWeight:
     if alpha.dim() > 1 or (alpha.dim() == 1 and len(alpha) != shape[axis]):
         raise ValueError(f"{alpha.numel()} scales for {shape[axis]} channels")
     if not alpha.is_floating_point() or not bool(((alpha >= 0) & (alpha < math.inf)).all()):
-        raise ValueError("scales that are no numbers from 0 on")
+        raise ValueError("invalid scales")
     codes = unpack(packed, bits, shape)
     if codes.numel() and int(codes.max()) >= levels:
         raise ValueError("a code beyond the levels")

@@ -1,7 +1,7 @@
-"""The layers of a pass that have weights, where each stands, and the shortcuts around them.
+"""Quantization policies, and the layers and shortcuts of a forward pass that they apply to.
 
-Found in the operators alone, so that a saved analysis is enough: who reads what whom wrote tells
-which layer is first, which is last, and which lie on a branch that another one goes around.
+Derived from operator records alone, so that a saved analysis is sufficient: data flow determines
+the first and the last layer, and layers on shortcut branches.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.tensors import Role
 
 Shortcut = Literal["full", "low"]
-"""Shortcuts in full precision (Choi et al., SysML 2019), or in that of the layers around them."""
+"""Precision of shortcuts: full (Choi et al., SysML 2019), or low, like the surrounding layers.
+"""
 
 Place = Literal["first", "last", "shortcut", "inner"]
-"""Where a layer stands: it reads what no other layer wrote, nobody reads what it writes, it is on a
-shortcut around other layers, or none of these."""
+"""Place of a layer: no layer before it, no layer after it, on a shortcut around other layers, or
+none of these.
+"""
 
 FLOAT_BITS = 32
-"""What is not quantized."""
+"""Bit width that stands for unquantized floats."""
 
 MOST_BITS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerBits:
-    """Bits of a layer's weights and of the activations that it reads; 32: they stay floats."""
+    """Bits of a layer's weights and input activations, 1 to 16; 32: float."""
 
     weights: int
     activations: int
@@ -42,7 +44,7 @@ class LayerBits:
 
     @property
     def is_float(self) -> bool:
-        """Whether nothing of it is quantized."""
+        """Return whether nothing is quantized."""
         return self.weights == self.activations == FLOAT_BITS
 
     @property
@@ -53,17 +55,19 @@ class LayerBits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Which layers are quantized to how many bits.
+    """Bit widths of the layers of a model.
 
-    ``weights`` and ``activations`` are the bits of all layers but those that the next ones name:
-    ``first_last`` those of the first and the last (at least: where all have more, they do, too),
-    ``shortcut`` whether layers on shortcuts, and what shortcuts carry, keep their precision.
-    ``layers`` are exceptions by the qualified names of modules, which come before everything else.
-    ``per_channel``: weights have a scale for each output channel. 32 bits: not quantized.
+    Args:
+        weights: bits of weights, 1 to 16; 32: not quantized.
+        activations: bits of input activations of layers.
+        first_last: minimum bits of the first and the last layer.
+        shortcut: ``"full"``: layers on shortcuts, and values carried by shortcuts, stay in floats;
+            ``"low"``: they are quantized.
+        layers: exceptions by qualified module name; they take precedence.
+        per_channel: one scale per output channel of weights.
 
     Raises:
-        InputError: bits other than 1 to 16 and 32, another word for ``shortcut``, no truth for
-            ``per_channel``, or ``layers`` that are not names with their bits.
+        InputError: invalid bits, ``shortcut``, ``per_channel`` or ``layers``.
     """
 
     weights: int = 2
@@ -89,7 +93,7 @@ class Policy:
                 raise InputError(f"layers of a policy: {name!r} has {bits!r}; {fix}")
 
     def bits_of(self, name: str, place: Place) -> LayerBits:
-        """The bits of a layer by its qualified name and its place."""
+        """Return the bits of a layer by its qualified name and place."""
         if name in self.layers:
             return self.layers[name]
         if place == "shortcut" and self.shortcut == "full":
@@ -105,38 +109,37 @@ class Policy:
     def words(self) -> str:
         """``"2-bit weights, 2-bit activations, first and last 8, shortcuts full"``."""
         parts = [
-            f"{width_words(self.weights)} weights",
-            f"{width_words(self.activations)} activations",
+            f"{width_text(self.weights)} weights",
+            f"{width_text(self.activations)} activations",
         ]
         if min(self.weights, self.activations) < self.first_last:
             is_all = max(self.weights, self.activations) < self.first_last
             ends = "first and last" if is_all else "first and last at least"
-            parts.append(f"{ends} {width_words(self.first_last)}")
+            parts.append(f"{ends} {width_text(self.first_last)}")
         parts.append("shortcuts in full precision" if self.shortcut == "full" else "shortcuts low")
         if self.layers:
             count = len(self.layers)
-            own = "1 layer of its own" if count == 1 else f"{count} layers of their own"
+            own = "1 exception" if count == 1 else f"{count} exceptions"
             parts.append(own)
         return ", ".join(parts)
 
 
 def check_bits(what: str, bits: object) -> None:
-    """Refuses, as an InputError, widths that nothing can have: all but 1 to 16, and 32."""
+    """Check a bit width: 1 to 16, or 32; raise an InputError otherwise."""
     known = (*range(1, MOST_BITS + 1), FLOAT_BITS)
     if type(bits) is not int or bits not in known:
         raise InputError(
-            f"{what}: {bits!r} bits; must be a whole number from 1 to {MOST_BITS}, or {FLOAT_BITS}"
-            " for what is not quantized"
+            f"{what}: {bits!r} bits; must be an integer from 1 to {MOST_BITS}, or {FLOAT_BITS} for"
+            " floats"
         )
 
 
-def width_words(bits: int) -> str:
-    """Return ``"8-bit"``, or ``"float"``."""
+def width_text(bits: int) -> str:
     return "float" if bits == FLOAT_BITS else f"{bits}-bit"
 
 
 _OPERANDS = {
-    # Where the activations and the weights stand among the operands.
+    # Positions of activations and weights among the operands.
     "aten.convolution": (0, 1),
     "aten._convolution": (0, 1),
     "aten.addmm": (1, 2),
@@ -147,16 +150,17 @@ _WEIGHTS = (Role.PARAMETER, Role.BUFFER)
 _SUMS = ("aten.add", "aten.add_")
 
 RECURRENT = ("RNN", "GRU", "LSTM", "RNNCell", "GRUCell", "LSTMCell")
-"""Classes of modules that stay in floats: nothing here quantizes their parts."""
+"""Module classes that stay in floats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """One product of activations with weights that the model keeps.
+    """Product of activations and stored weights.
 
-    ``name`` is the qualified name of its module, with ``#2`` behind it for its second product, and
-    so on; ``index`` the position of its operator; ``activation`` and ``weight`` are positions among
-    the operator's inputs.
+    Attributes:
+        name: qualified module name, with ``#2`` for its second product and so on.
+        index: position of its operator.
+        activation: position among the operator's inputs, like ``weight``.
     """
 
     name: str
@@ -168,10 +172,10 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShortcutPath:
-    """A way around layers: what ``addition`` adds to their result.
+    """Branch around layers, added to their result by ``addition``.
 
-    ``operand`` is the position of what comes along the shortcut among the inputs of the addition,
-    ``layers`` the positions of the operators of layers on it: none where it is the identity.
+    ``operand`` is its position among the inputs of the addition, ``layers`` the operators of layers
+    on it; none: identity.
     """
 
     addition: int
@@ -181,26 +185,24 @@ class ShortcutPath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Structure:
-    """Layers in the order in which they run, and shortcuts in that of their additions."""
+    """Layers in execution order, and shortcuts in order of their additions."""
 
     layers: tuple[Layer, ...]
     shortcuts: tuple[ShortcutPath, ...]
 
 
 def structure_of(records: Sequence[OperatorRecord], apart: Container[str] = ()) -> Structure:
-    """The layers and shortcuts of a forward pass, whose operators come in the order in which they
-    ran.
+    """Return layers and shortcuts of a forward pass, from its operators in execution order.
 
-    ``apart`` are the paths of modules whose products are no layers, and their sums no shortcuts, as
-    those of `RECURRENT` ones.
+    Products of modules in ``apart`` are no layers, and their sums no shortcuts (`RECURRENT`).
     """
     products = {
         place: operands
         for place, record in enumerate(records)
         if record.module_path not in apart and (operands := _product(record)) is not None
     }
-    # For each operator, who wrote each of its operands last (None: nobody in this pass), and all
-    # whose results it depends on.
+    # For each operator, the latest writers of its operands (None: outside this pass), and all
+    # operators that it depends on.
     sources = [[each.latest_writer for each in read] for read in trace_dataflow(records).read]
     before: list[frozenset[int]] = []
     for read in sources:
@@ -238,7 +240,9 @@ def structure_of(records: Sequence[OperatorRecord], apart: Container[str] = ()) 
 
 
 def _product(record: OperatorRecord) -> tuple[int, int] | None:
-    """Where activations and weights stand among the operands of a layer; None: it is none."""
+    """Return the positions of activation and weight among the operands of a layer; None: no
+    layer.
+    """
     if record.phase != "forward" or record.state is not State.COUNTED:
         return None
     operands = _OPERANDS.get(record.op)
@@ -270,10 +274,10 @@ def _shortcuts(
         alone = [ways[0] - ways[1], ways[1] - ways[0]]
         on = [sorted(each & layers) for each in alone]
         short = 0 if len(on[0]) < len(on[1]) else 1
-        # At most a projection lies on a shortcut, and more on the way around which it goes.
+        # A shortcut contains at most a projection, and the main branch more layers.
         if len(on[0]) == len(on[1]) or len(on[short]) > 1:
             continue
-        # A projection looks at one place at a time: a linear layer, or a convolution of 1 x 1.
+        # A projection is a linear layer, or a 1x1 convolution.
         weights = [records[each].inputs[_OPERANDS[records[each].op][1]] for each in on[short]]
         if all(size == 1 for weight in weights for size in weight.shape[2:]):
             yield ShortcutPath(addition=place, operand=short, layers=tuple(on[short]))

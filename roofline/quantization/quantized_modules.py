@@ -1,8 +1,8 @@
-"""What a quantized layer is: the user's own, with quantizers of its weights and of what it reads.
+"""Quantized layers: user modules with quantizers of weights and inputs.
 
-A layer's weights have a parametrization, whose first part is the quantizer; a child
-``input_quantizer``, applied by a hook before the layer runs, quantizes what it reads. What training
-changes stays ``parametrizations.weight.original``, in floats.
+The weight has a parametrization that begins with the quantizer. A child module ``input_quantizer``
+quantizes the input in a forward pre-hook. The trained float weight is
+``parametrizations.weight.original``.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from torch.nn.utils import parametrize
 from roofline.quantization.policy import FLOAT_BITS, LayerBits
 from roofline.quantization.quantizers import PACT, WeightQuantizer
 
-# torch gives such a layer a class of its own, which pickle cannot find by its name, and which a
-# deep copy shares with the original: to change the one would change the other.
+# torch creates a class per parametrized layer. Pickle cannot find it by name, and a deep copy would
+# share it with the original.
 
 
-def made_copyable(module: torch.nn.Module) -> None:
-    """Lets a parametrized module be pickled, and be copied with a class of the copy's own."""
+def make_copyable(module: torch.nn.Module) -> None:
+    """Enable pickling and deep copies of a parametrized module."""
     kind: Any = type(module)
     own: Mapping[str, Any] = vars(kind)
-    # torch's own refuse to pickle, and share the class.
+    # torch's own methods refuse to pickle, and share the class.
     for name in ("__getstate__", "__deepcopy__"):
         if name in own:
             delattr(kind, name)
@@ -42,37 +42,37 @@ def _reduced(module: torch.nn.Module, protocol: object) -> tuple[Any, ...]:
 
 
 def _bare(kind: type[torch.nn.Module], names: tuple[str, ...]) -> torch.nn.Module:
-    """A module of that class, parametrized under these names, for its attributes to be put in."""
+    """Return a module of a class, parametrized under these names, without attributes."""
     module = kind.__new__(kind)
     torch.nn.Module.__init__(module)
     for name in names:
         module.register_buffer(name, torch.empty(0))
         parametrize.register_parametrization(module, name, torch.nn.Identity())
     module.__dict__.clear()
-    made_copyable(module)
+    make_copyable(module)
     return module
 
 
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, *TRANSPOSED)
 LAYERS = (*CONVOLUTIONS, nn.Linear)
-"""The classes whose products can be quantized."""
+"""Layer classes that can be quantized."""
 
-BITS_NOTED = "quantized_bits"
-"""Under which a state dict's metadata keep the bits of a layer."""
+BITS_KEY = "quantized_bits"
+"""Key of a layer's bits in the metadata of a state dict."""
 
-HOW_NOTED = "quantized_how"
-"""And how it is quantized, besides, in words."""
+SETTINGS_KEY = "quantized_how"
+"""Key of its other quantizer settings, as text."""
 
 
 QUANTIZE_INPUT = "quantize_input"
-"""The name of the hook that quantizes what a module reads."""
+"""Name of the hook that quantizes module inputs."""
 
 
 class ChannelScale(nn.Module):
-    """Multiplies quantized weights by a number for each output channel: a folded batch norm.
+    """Factor per output channel of quantized weights, from a folded batch norm.
 
-    It stands behind the quantizer, so that codes and clipping are those before folding.
+    Applied after the quantizer, so that codes and clipping stay the same.
     """
 
     scale: torch.Tensor
@@ -87,7 +87,7 @@ class ChannelScale(nn.Module):
         behind = (1,) * (weight.dim() - 2)
         if not self.is_transposed:
             return weight * self.scale.reshape(-1, 1, *behind)
-        # Rows are inputs, group by group; columns the outputs of the row's own group.
+        # Rows are inputs, grouped; columns are outputs of the row's group.
         by_group = self.scale.reshape(self.groups, 1, -1)
         rows = by_group.expand(-1, weight.shape[0] // self.groups, -1)
         return weight * rows.reshape(weight.shape[0], -1, *behind)
@@ -95,10 +95,10 @@ class ChannelScale(nn.Module):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class QuantizedLayer:
-    """A layer with quantizers, by the qualified name of its module.
+    """Layer with quantizers, by its qualified module name.
 
-    ``bits`` are 32 where there is no quantizer. ``weight_quantizer`` gives codes of
-    `float_weight`, ``input_quantizer`` those of the first argument.
+    ``bits`` are 32 without a quantizer. ``weight_quantizer`` applies to `float_weight`,
+    ``input_quantizer`` to the first argument.
     """
 
     name: str
@@ -109,7 +109,7 @@ class QuantizedLayer:
 
     @property
     def float_weight(self) -> torch.Tensor:
-        """The weights that training changes, as they are before they are quantized."""
+        """Trained weights before quantization."""
         if self.weight_quantizer is not None:
             return parametrization(self.module).original
         weight: Any = self.module.weight
@@ -117,10 +117,9 @@ class QuantizedLayer:
 
     @property
     def channel_scale(self) -> torch.Tensor | None:
-        """What quantized weights are multiplied by, one factor for each output channel.
+        """Factor per output channel of quantized weights; None without a folded batch norm.
 
-        None where no batch norm was folded into the layer; of several it is the product. The weight
-        is this times the value of the code.
+        Weights are this times the value of the codes.
         """
         if self.weight_quantizer is None:
             return None
@@ -130,9 +129,9 @@ class QuantizedLayer:
 
 
 def quantized_layers(model: nn.Module) -> Mapping[str, QuantizedLayer]:
-    """The quantized layers of a model by their qualified names, in the order of its modules.
+    """Return the quantized layers of a model by qualified name, in module order.
 
-    Layers that stay in floats altogether are not among them.
+    Layers entirely in floats are not included.
     """
     found: dict[str, QuantizedLayer] = {}
     for name, module in model.named_modules():
@@ -152,8 +151,8 @@ def quantized_layers(model: nn.Module) -> Mapping[str, QuantizedLayer]:
     return found
 
 
-def quantized_entrances(model: nn.Module) -> Mapping[str, PACT]:
-    """Quantizers of what whole blocks read, for shortcuts in few bits, by the names of blocks."""
+def entry_quantizers(model: nn.Module) -> Mapping[str, PACT]:
+    """Return input quantizers of blocks with quantized shortcuts, by block name."""
     return {
         name: quantizer
         for name, module in model.named_modules()
@@ -162,7 +161,6 @@ def quantized_entrances(model: nn.Module) -> Mapping[str, PACT]:
 
 
 def weight_quantizer_of(module: nn.Module) -> WeightQuantizer | None:
-    """The quantizer of a module's weights, if they have one."""
     if not parametrize.is_parametrized(module, "weight"):
         return None
     first: Any = parametrization(module)[0]
@@ -170,25 +168,22 @@ def weight_quantizer_of(module: nn.Module) -> WeightQuantizer | None:
 
 
 def input_quantizer_of(module: nn.Module) -> PACT | None:
-    """The quantizer of a module's first argument, if it has one."""
     found = getattr(module, "input_quantizer", None)
     return found if isinstance(found, PACT) else None
 
 
-def put_weight_quantizer(module: nn.Module, quantizer: WeightQuantizer) -> None:
-    """Has a layer compute with quantized weights."""
+def attach_weight_quantizer(module: nn.Module, quantizer: WeightQuantizer) -> None:
     parametrize.register_parametrization(module, "weight", quantizer)
     module.get_submodule("parametrizations").train(module.training)
-    made_copyable(module)
+    make_copyable(module)
     module.register_state_dict_post_hook(note_bits)
 
 
-def put_input_quantizer(module: nn.Module, quantizer: PACT, *, is_applied: bool = True) -> None:
-    """Has a module read its first argument quantized."""
+def attach_input_quantizer(module: nn.Module, quantizer: PACT, *, is_applied: bool = True) -> None:
     module.add_module("input_quantizer", quantizer)
     if is_applied:
         number = module.register_forward_pre_hook(quantize_input, with_kwargs=True).id
-        # Numbers begin anew in each process: a hook there could take that of one that was pickled.
+        # Hook numbers restart in each process: a new hook could replace an unpickled one.
         for hooks in (module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs):
             kept: Any = hooks
             kept[QUANTIZE_INPUT] = kept.pop(number)
@@ -198,7 +193,7 @@ def put_input_quantizer(module: nn.Module, quantizer: PACT, *, is_applied: bool 
 def quantize_input(
     module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Runs before a module: its first argument, as its quantizer leaves it."""
+    """Quantize the first argument of a module (forward pre-hook)."""
     quantizer: Any = module.input_quantizer
     if args:
         return (quantizer(args[0]), *args[1:]), kwargs
@@ -209,16 +204,16 @@ def quantize_input(
 def note_bits(
     module: nn.Module, state: Mapping[str, Any], prefix: str, metadata: dict[str, Any]
 ) -> None:
-    """Runs when a state dict is made: its metadata say how a module is quantized.
+    """Store bits and settings in the metadata of a state dict (post-hook).
 
-    The tensors alone would fit any width, and other scales.
+    Tensors alone would fit any bit width.
     """
     weight, activations = weight_quantizer_of(module), input_quantizer_of(module)
-    metadata[BITS_NOTED] = [
+    metadata[BITS_KEY] = [
         FLOAT_BITS if weight is None else weight.bits,
         FLOAT_BITS if activations is None else activations.bits,
     ]
-    how = metadata[HOW_NOTED] = dict[str, str]()
+    how = metadata[SETTINGS_KEY] = dict[str, str]()
     if weight is not None:
         how["levels of weights"] = str(weight.levels)
         how["scales of weights"] = "by channel" if weight.per_channel else "one for all"
@@ -232,13 +227,12 @@ def _first_argument(kind: type[nn.Module]) -> str:
 
 
 def parametrization(module: nn.Module) -> parametrize.ParametrizationList:
-    """What is between a layer's weight and what it keeps of it."""
     parametrizations: Any = module.parametrizations
     return parametrizations["weight"]
 
 
 def is_plain_layer(module: nn.Module) -> bool:
-    """Whether it is a layer that computes just as torch's own class does."""
+    """Return whether a layer computes exactly as torch's own class."""
     kind = parametrize.type_before_parametrizations(module)
     base: Any = next((each for each in LAYERS if issubclass(kind, each)), None)
     if base is None or kind.forward is not base.forward or "forward" in vars(module):

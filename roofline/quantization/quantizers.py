@@ -1,8 +1,8 @@
 """Quantizers of activations (PACT) and of weights (SAWB, max-abs).
 
-Weights lie on values equally spaced from -α to α. Of L levels, level ``i`` (its *code*, 0 … L - 1)
-is the whole number 2·i - (L - 1) times the step α/(L - 1). So 4 levels are -α, -α/3, α/3, α; an odd
-number of levels has a zero in the middle.
+Weights have equally spaced levels from -α to α. Level ``i`` of L (its *code*, 0 … L - 1) is the
+integer 2·i - (L - 1) times the step α/(L - 1). 4 levels are -α, -α/3, α/3, α; an odd number of
+levels includes zero.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from roofline.quantization.policy import MOST_BITS
 _NARROW = (torch.float16, torch.bfloat16)
 
 FLOATS = (*_NARROW, torch.float32, torch.float64)
-"""The types that torch computes in, and so those that can be quantized."""
+"""Data types that can be quantized: those that torch computes in."""
 
 
 def check_width(bits: object) -> None:
-    """Refuses, as an InputError, widths that no code can have: all but 1 to 16."""
+    """Check a bit width of codes, 1 to 16; raise an InputError otherwise."""
     if not isinstance(bits, int) or isinstance(bits, bool) or not 1 <= bits <= MOST_BITS:
-        raise InputError(f"{bits!r} bits: must be a whole number from 1 to {MOST_BITS}")
+        raise InputError(f"{bits!r} bits: must be an integer from 1 to {MOST_BITS}")
 
 
-def widened(values: Tensor) -> Tensor:
-    """The values in float32 where they have less: codes would not be told apart in it."""
+def widen(values: Tensor) -> Tensor:
+    """Return values of half precision as float32, in which codes are distinct."""
     return values.float() if values.dtype in _NARROW else values
 
 
-def along(alpha: Tensor, weight: Tensor, axis: int) -> Tensor:
-    """Clipping values so shaped that they stand along that axis of the weight."""
+def align_axis(alpha: Tensor, weight: Tensor, axis: int) -> Tensor:
+    """Return clipping values reshaped to broadcast along an axis of the weight."""
     if alpha.dim() == 0:
         return alpha
     shape = [1] * weight.dim()
@@ -47,42 +47,42 @@ def along(alpha: Tensor, weight: Tensor, axis: int) -> Tensor:
     return alpha.reshape(shape)
 
 
-def integers(codes: Tensor, levels: int) -> Tensor:
-    """The whole numbers that codes stand for in arithmetic, -(L - 1) … L - 1, in int32."""
+def integer_weights(codes: Tensor, levels: int) -> Tensor:
+    """Return the integers that codes represent, -(L - 1) … L - 1, as int32."""
     return 2 * codes.to(torch.int32) - (levels - 1)
 
 
 def code_type(bits: int) -> torch.dtype:
-    """The smallest type that holds codes of so many bits: uint8, int16, or int32 for 16."""
+    """Return the smallest data type for codes: uint8, int16, or int32 for 16 bits."""
     if bits <= 8:
         return torch.uint8
     return torch.int16 if bits < 16 else torch.int32
 
 
 def straight_through(values: Tensor, source: Tensor) -> Tensor:
-    """Exactly the values, with the gradient of the source: that of rounding is taken to be 1."""
+    """Return the values, with the gradient of `source` (straight-through estimator)."""
     if not torch.is_grad_enabled():
         return values
     return (source - source.detach()).add_(values.detach())
 
 
 def check_weight(weight: Tensor) -> None:
-    """Refuses, as an InputError, weights that have no place on a grid."""
+    """Check that weights can be quantized; raise an InputError otherwise."""
     _check_kind(weight)
-    if can_be_read(weight) and not bool(torch.isfinite(weight).all()):
+    if is_readable(weight) and not bool(torch.isfinite(weight).all()):
         count = int((~torch.isfinite(weight)).sum())
         raise InputError(
-            f"weights hold NaN or infinite values ({count} of {weight.numel()}); they cannot be"
-            " quantized: load a sound checkpoint"
+            f"weights contain NaN or infinity ({count} of {weight.numel()}) and cannot be"
+            " quantized; load another checkpoint"
         )
 
 
-def can_be_read(values: Tensor) -> bool:
-    """Whether values can be looked at: not of fakes, of a graph that is recorded, or under vmap."""
+def is_readable(values: Tensor) -> bool:
+    """Return whether values can be read: no fakes, no graph recording, no vmap."""
     is_real = type(values) in (Tensor, nn.Parameter) and not values.is_meta
     if not is_real or torch.compiler.is_compiling():
         return False
-    # vmap may run over it, whatever else of torch.func does, too.
+    # vmap may be nested in other transforms of torch.func.
     while is_functorch_wrapped_tensor(values):
         if is_batchedtensor(values):
             return False
@@ -94,52 +94,49 @@ def _check_kind(weight: Tensor) -> None:
     if weight.dtype not in FLOATS:
         kind = str(weight.dtype).removeprefix("torch.")
         raise InputError(
-            f"weights of {kind} cannot be quantized: must be floating-point numbers of 16 to 64"
-            " bits"
+            f"weights of {kind} cannot be quantized; must be floating-point, 16 to 64 bits"
         )
     if weight.numel() == 0:
-        raise InputError(f"a weight of shape {tuple(weight.shape)} has nothing to quantize")
+        raise InputError(f"weight of shape {tuple(weight.shape)} is empty; nothing to quantize")
 
 
 # -- activations ----------------------------------------------------------------------------------
 
 _FLOOR_PART = 1e-3
-# As bfloat16 rounds, and a little more.
+# Rounding error of bfloat16, with a margin.
 _ROUNDED = 2**-8
-# In a compiled graph nobody can look at α and set it back: it is only kept off zero.
+# A compiled graph cannot reset α: it is only kept above zero.
 _COMPILED_FLOOR = 1e-6
 
 
 @dataclass(slots=True)
-class _Past:
-    """What training has done to an α. In an object, so that replicas (of DataParallel) share it."""
+class _AlphaHistory:
+    """History of an α in training; an object, so that DataParallel replicas share it."""
 
     largest: float | None = None
     has_warned: bool = False
 
 
 class PACT(nn.Module):
-    """y = clip(x, 0, α), rounded to 2^bits - 1 steps from 0 to α.
+    """Activation quantizer: y = clip(x, 0, α), rounded to 2^bits - 1 steps from 0 to α.
 
-    dy/dx is 1 where 0 ≤ x < α, else 0; dy/dα is 1 where x ≥ α, else 0, summed over all elements.
+    dy/dx is 1 for 0 ≤ x < α, else 0; dy/dα is 1 for x ≥ α, else 0, summed over all elements.
 
-    With ``signed``, for what no ReLU made: y = clip(x, -α, α) on 2^bits - 1 levels, zero among
-    them (1 bit: the two levels -α and α); dy/dx is 1 where -α < x < α, dy/dα 1 where x ≥ α and -1
-    where x ≤ -α.
+    With ``signed``: y = clip(x, -α, α) on 2^bits - 1 levels including zero (1 bit: the two levels
+    -α and α); dy/dx is 1 for -α < x < α, dy/dα 1 for x ≥ α and -1 for x ≤ -α.
 
-    In training, α that falls to a thousandth of the largest it has had, or below, is set back to
-    that, with one warning. ``name`` is what messages call the layer; whoever puts it there sets it.
+    In training, an α at or below a thousandth of its maximum is reset to that, with one warning.
+    ``name`` is the layer name in messages.
 
     Args:
         bits: 1 to 16.
-        alpha: the clipping value to begin with, above 0.
-        decay: adds decay·α to the gradient of α, each time it is computed: the term decay/2·α² of
-            the loss. It knows nothing of factors of the loss (as of gradient scaling): with one,
-            decay must have it, too.
-        signed: whether activations may be negative.
+        alpha: initial clipping value, above 0.
+        decay: adds decay·α to the gradient of α: the loss term decay/2·α². Loss scaling does not
+            apply to it.
+        signed: activations may be negative.
 
     Raises:
-        InputError: bits other than 1 to 16, α that is not above 0, decay below 0.
+        InputError: invalid bits, alpha or decay.
     """
 
     def __init__(
@@ -156,21 +153,20 @@ class PACT(nn.Module):
         self.decay = decay
         self.name = ""
         self.alpha = nn.Parameter(torch.tensor(float(alpha)))
-        self._past = _Past()
+        self._history = _AlphaHistory()
 
     @property
     def steps(self) -> int:
-        """How many steps lie between 0 and α; codes reach to it."""
+        """Number of steps between 0 and α: the largest code."""
         if self.signed:
             return max(1, 2 ** (self.bits - 1) - 1)
         return 2**self.bits - 1
 
     def forward(self, x: Tensor) -> Tensor:
-        """The activations on the grid, in their type; what is NaN stays NaN.
+        """Return the quantized activations in their data type; NaN stays NaN.
 
         Raises:
-            InputError: activations that are no floating-point numbers, or α that is NaN, infinite,
-                or not above 0 without ever having been.
+            InputError: activations are not floating-point, or α is invalid.
         """
         wide, alpha = self._operands(x)
         if self.training and self.decay > 0:
@@ -181,13 +177,14 @@ class PACT(nn.Module):
         return straight_through(values, clipped).to(x.dtype)
 
     def codes(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The whole numbers of the activations, in int32, and the step that they count: 0 …
-        `steps`, or -`steps` … `steps` where signed. Codes times the step is what `forward` gives.
+        """Return integer codes (int32) and their step; their product is the result of `forward`.
+
+        Codes are 0 … `steps`, or -`steps` … `steps` if signed.
         """
         with torch.no_grad():
             wide, alpha = self._operands(x)
-            if can_be_read(wide) and bool(torch.isnan(wide).any()):
-                raise InputError(f"{self._subject}: activations hold NaN, which has no code")
+            if is_readable(wide) and bool(torch.isnan(wide).any()):
+                raise InputError(f"{self._subject}: activations contain NaN, which has no code")
             step = alpha / self.steps
             return self._nearest(self._clipped(wide, alpha), step).to(torch.int32), step
 
@@ -204,10 +201,10 @@ class PACT(nn.Module):
         if x.dtype not in FLOATS:
             kind = str(x.dtype).removeprefix("torch.")
             raise InputError(
-                f"{self._subject}: activations of {kind}; must be floating-point, of 16 to 64 bits"
+                f"{self._subject}: activations of {kind}; must be floating-point, 16 to 64 bits"
             )
         self._watch_alpha()
-        wide = widened(x)
+        wide = widen(x)
         alpha = self.alpha.to(wide.dtype)
         if self.training and torch.compiler.is_compiling():
             alpha = straight_through(alpha.clamp(min=_COMPILED_FLOOR), alpha)
@@ -216,61 +213,58 @@ class PACT(nn.Module):
     def _clipped(self, x: Tensor, alpha: Tensor) -> Tensor:
         if not torch.is_grad_enabled():
             return torch.clamp(x, -alpha if self.signed else torch.zeros_like(alpha), alpha)
-        # `clamp` would hand a gradient to x where it is exactly α.
+        # `clamp` would pass a gradient to x = α.
         inside = torch.where(x <= -alpha, -alpha, x) if self.signed else x.clamp(min=0)
         return torch.where(x >= alpha, alpha, inside)
 
     def _nearest(self, clipped: Tensor, step: Tensor) -> Tensor:
         if self.signed and self.bits == 1:
-            # What is NaN is on neither side, and stays.
+            # NaN stays.
             return torch.where(clipped < 0, -1.0, torch.where(clipped >= 0, 1.0, clipped))
         return (clipped / step).round_()
 
     def _watch_alpha(self) -> None:
-        """Sets α back where training drove it to nothing."""
-        if not can_be_read(self.alpha):
+        """Reset α if training drove it to zero."""
+        if not is_readable(self.alpha):
             return
         alpha = self.alpha.item()
         if not math.isfinite(alpha):
             raise InputError(
-                f"{self._subject}: its clipping value is {alpha}; training has diverged: go back to"
-                " an earlier checkpoint, with a smaller learning rate"
+                f"{self._subject}: clipping value {alpha}, training has diverged; resume from an"
+                " earlier checkpoint with a smaller learning rate"
             )
-        floor = 0.0 if self._past.largest is None else _FLOOR_PART * self._past.largest
-        # Set back twice in one pass, it could not be differentiated: what it was rounded to counts.
+        floor = 0.0 if self._history.largest is None else _FLOOR_PART * self._history.largest
+        # A second reset in one pass would break autograd: tolerate the rounding of the first.
         if alpha > (floor * (1 - _ROUNDED) if self.training else 0.0):
             if self.training:
-                self._past.largest = max(alpha, self._past.largest or alpha)
+                self._history.largest = max(alpha, self._history.largest or alpha)
             return
-        if self._past.largest is None:
+        if self._history.largest is None:
             raise InputError(
-                f"{self._subject}: its clipping value is {alpha:g}; must be above 0: find one with"
-                " calibrate_clipping"
+                f"{self._subject}: clipping value {alpha:g} must be above 0; use calibrate_clipping"
             )
         with torch.no_grad():
             self.alpha.fill_(floor)
         self._warn(alpha, floor)
 
     def _warn(self, alpha: float, floor: float) -> None:
-        if self._past.has_warned:
+        if self._history.has_warned:
             return
-        self._past.has_warned = True
+        self._history.has_warned = True
         warnings.warn(
-            f"{self._subject}: training drove its clipping value to {alpha:g}; it is set back to"
-            f" {floor:g}: use a smaller learning rate or less decay, or begin at a better value"
-            " with calibrate_clipping",
+            f"{self._subject}: training drove the clipping value to {alpha:g}; reset to"
+            f" {floor:g}: use a smaller learning rate, less decay, or a better initial value from"
+            " calibrate_clipping",
             stacklevel=2,
         )
 
     def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
-        # What α was before says nothing of the one that is loaded.
-        self._past.largest = None
+        # The history does not apply to a loaded α.
+        self._history.largest = None
         super()._load_from_state_dict(*args, **options)
 
 
 class _Decayed(torch.autograd.Function):
-    """α itself, whose gradient gets decay·α more."""
-
     generate_vmap_rule = True
 
     @staticmethod
@@ -293,19 +287,19 @@ class _Decayed(torch.autograd.Function):
 # -- weights --------------------------------------------------------------------------------------
 
 # ``benchmarks/sawb_coefficients.py`` derives them: for each of six distributions (normal, uniform,
-# Laplace, logistic, triangular, von Mises) it finds the clipping value α with the least mean square
-# error, then lays a straight line through the six points: α/E|w| over √E[w²]/E|w|. Its slope is c1,
-# its intercept -c2. ``benchmarks/sawb_coefficients.md`` has them beside the published ones.
+# Laplace, logistic, triangular, von Mises), find the clipping value α of minimum squared error,
+# then fit a line through α/E|w| over √E[w²]/E|w|, with slope c1 and intercept -c2.
+# ``benchmarks/sawb_coefficients.md`` compares them with the published ones.
 
 MOST_SAWB_BITS = 4
-"""Beyond that, weights are quantized by max-abs."""
+"""Maximum bits of SAWB; wider weights use max-abs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coefficients:
-    """α* = c1·√E[w²] - c2·E|w| for weights on so many levels.
+    """Coefficients of α* = c1·√E[w²] - c2·E|w| for a number of levels.
 
-    ``r_squared`` says how well the line fits the six distributions; None where nothing was fitted.
+    ``r_squared`` is the quality of the fit to six distributions; None: not fitted.
     """
 
     levels: int
@@ -316,7 +310,7 @@ class Coefficients:
 
 COEFFICIENTS: Mapping[int, Coefficients] = MappingProxyType(
     {
-        # Of two levels, the mean magnitude is exactly the best.
+        # For two levels, the mean magnitude is optimal.
         2: Coefficients(levels=2, c1=0.0, c2=-1.0, r_squared=None),
         3: Coefficients(levels=3, c1=2.5265, c2=1.6155, r_squared=0.9736),
         4: Coefficients(levels=4, c1=3.1252, c2=2.0683, r_squared=0.9821),
@@ -325,27 +319,28 @@ COEFFICIENTS: Mapping[int, Coefficients] = MappingProxyType(
         16: Coefficients(levels=16, c1=12.1041, c2=12.0597, r_squared=0.9685),
     }
 )
-"""By number of levels."""
+"""Coefficients by number of levels."""
 
 R_SQUARED_AT_8_BITS = 0.93
-"""How well a straight line fits the best clipping values of 256 levels: too badly to be offered,
-for uniform weights would have 64 times the least square error."""
+"""R² of the linear fit for 256 levels, too low to be offered: uniform weights would have 64
+times the minimum squared error.
+"""
 
 
 def sawb_coefficients(bits: int, levels: int | None = None) -> Coefficients:
-    """The coefficients of so many bits; None of levels: all that they can name, 2^bits. 3 (of 2
-    bits) and 15 (of 4) have a zero.
+    """Return the coefficients of a bit width; levels None: 2^bits.
+
+    3 levels (2 bits) and 15 levels (4 bits) include zero.
     """
     check_width(bits)
     if bits == 8:
         raise InputError(
-            "SAWB at 8 bits: not offered, for no straight line fits its best clipping values"
-            f" (R² {R_SQUARED_AT_8_BITS:g}) and uniform weights would lose the outer tenth of their"
-            " range; use MaxAbs(8)"
+            f"SAWB at 8 bits: not available, as the linear fit is poor (R² {R_SQUARED_AT_8_BITS:g})"
+            " and would clip a tenth of the range of uniform weights; use MaxAbs(8)"
         )
     if bits > MOST_SAWB_BITS:
         raise InputError(
-            f"SAWB at {bits} bits: it has coefficients for 1 to {MOST_SAWB_BITS};"
+            f"SAWB at {bits} bits: only 1 to {MOST_SAWB_BITS} bits have coefficients;"
             f" use MaxAbs({bits})"
         )
     chosen = 2**bits if levels is None else levels
@@ -357,23 +352,22 @@ def sawb_coefficients(bits: int, levels: int | None = None) -> Coefficients:
 
 
 def levels_of(bits: int) -> int:
-    """How many values weights of so many bits take where nothing else is asked for.
-
-    From 5 bits on one of the codes is given up, so that zero is among the values.
+    """Return the default number of levels of a bit width; from 5 bits on, one less, to include
+    zero.
     """
     return 2**bits if bits <= MOST_SAWB_BITS else 2**bits - 1
 
 
 class WeightQuantizer(nn.Module):
-    """Maps a weight onto equally spaced levels: a parametrization of it.
+    """Parametrization that maps a weight to equally spaced levels.
 
     ::
 
         parametrize.register_parametrization(conv, "weight", SAWB(2, per_channel=True))
 
-    The float weight stays the parameter that is trained, and its gradient is that of the quantized
-    one (straight-through). ``levels`` is how many values there are, ``axis`` the dimension of the
-    weight that has the channels (1 for transposed convolutions).
+    The float weight stays the trained parameter, with the gradient of the quantized one
+    (straight-through). ``levels`` is the number of values, ``axis`` the channel dimension of the
+    weight (1 for transposed convolutions).
     """
 
     def __init__(self, bits: int, levels: int, *, per_channel: bool, axis: int) -> None:
@@ -384,10 +378,10 @@ class WeightQuantizer(nn.Module):
         self.axis = axis
 
     def clipping(self, weight: Tensor) -> Tensor:
-        """α: without a dimension, or one for each channel. float32 or float64, without gradient.
+        """Return α: a scalar, or one per channel; float32 or float64, without gradient.
 
         Raises:
-            InputError: weights that are not floating-point numbers, or none at all.
+            InputError: weights that are empty or not floating-point.
         """
         with torch.no_grad():
             rows = self._rows(weight)
@@ -395,13 +389,12 @@ class WeightQuantizer(nn.Module):
             return alpha if self.per_channel else alpha.squeeze(0)
 
     def codes(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """The code of each weight, in its shape, and α as `clipping` gives it.
+        """Return the codes in the shape of the weight, and α as in `clipping`.
 
-        Returns:
-            Codes 0 … levels - 1, as uint8 up to 8 bits, int16 up to 15, int32 for 16; and α.
+        Codes are 0 … levels - 1, as uint8 up to 8 bits, int16 up to 15, int32 for 16.
 
         Raises:
-            InputError: weights that are NaN or infinite, or no floating-point numbers.
+            InputError: weights that are NaN, infinite, empty or not floating-point.
         """
         check_weight(weight)
         with torch.no_grad():
@@ -409,19 +402,19 @@ class WeightQuantizer(nn.Module):
             return self._nearest(weight, alpha).to(code_type(self.bits)), alpha
 
     def forward(self, weight: Tensor) -> Tensor:
-        """The quantized weight, in the type of the weight. NaN makes all of it NaN, as torch does.
+        """Return the quantized weight in its data type; NaN anywhere makes all of it NaN.
 
         Raises:
-            InputError: weights that are not floating-point numbers, or none at all.
+            InputError: weights that are empty or not floating-point.
         """
         alpha = self.clipping(weight)
         with torch.no_grad():
-            step = along(alpha, weight, self.axis) / (self.levels - 1)
+            step = align_axis(alpha, weight, self.axis) / (self.levels - 1)
             values = (2 * self._nearest(weight, alpha) - (self.levels - 1)) * step
         return straight_through(values.to(weight.dtype), weight)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """What is kept where a weight is assigned: the weight itself."""
+        """Return an assigned weight unchanged."""
         check_weight(weight)
         return weight
 
@@ -430,42 +423,42 @@ class WeightQuantizer(nn.Module):
         return f"bits={self.bits}, levels={self.levels}{per}"
 
     def _clipping_of_rows(self, rows: Tensor) -> Tensor:
-        """α of each row."""
         raise NotImplementedError
 
     def _rows(self, weight: Tensor) -> Tensor:
         _check_kind(weight)
-        values = widened(weight.detach())
+        values = widen(weight.detach())
         if not self.per_channel:
             return values.reshape(1, -1)
         return values.movedim(self.axis, 0).reshape(values.shape[self.axis], -1)
 
     def _nearest(self, weight: Tensor, alpha: Tensor) -> Tensor:
-        """The codes, as floats. Where α is 0 all weights are, and so is every level."""
-        divisor = along(torch.where(alpha == 0, torch.ones_like(alpha), alpha), weight, self.axis)
-        ratio = (widened(weight.detach()) / divisor).clamp(-1, 1)
+        """Return the codes as floats; an α of 0 means that all weights are 0."""
+        divisor = align_axis(
+            torch.where(alpha == 0, torch.ones_like(alpha), alpha), weight, self.axis
+        )
+        ratio = (widen(weight.detach()) / divisor).clamp(-1, 1)
         return torch.round((ratio + 1) * ((self.levels - 1) / 2))
 
 
-# Within the rounding of a mean in float32.
+# Relative rounding error of a mean in float32.
 _SAME = 1e-6
 
 
 class SAWB(WeightQuantizer):
-    """Weights on levels from -α to α, α = c1·√E[w²] - c2·E|w|, found anew from each weight.
+    """Weight quantizer with levels from -α to α, where α = c1·√E[w²] - c2·E|w|.
 
-    The coefficients are for weights spread as bell or box shapes are. Where the line gives less
-    than the mean magnitude, which no best clipping value can be (so where α* ≤ 0, too), or where
-    all weights have the same magnitude, α is the largest magnitude instead.
+    The coefficients are for bell- and box-shaped distributions. α is the largest magnitude instead
+    if the formula gives less than the mean magnitude, or if all magnitudes are equal.
 
     Args:
-        bits: 1 to 4. 1 bit has two levels at ± the mean magnitude, which is exactly the best.
-        per_channel: one α for each output channel instead of one for the tensor.
-        levels: None: 2^bits. 3 of 2 bits and 15 of 4 have a level at zero.
-        axis: the dimension of the weight that has the output channels.
+        bits: 1 to 4. 1 bit has two levels at ± the mean magnitude, which is optimal.
+        per_channel: one α per output channel.
+        levels: None: 2^bits. 3 (2 bits) and 15 (4 bits) include zero.
+        axis: output channel dimension of the weight.
 
     Raises:
-        InputError: bits or levels without coefficients; 8 bits, where the fit is poor.
+        InputError: bits or levels without coefficients.
     """
 
     def __init__(
@@ -482,22 +475,22 @@ class SAWB(WeightQuantizer):
         largest = magnitude.amax(dim=1)
         fitted = self.c1 * rows.square().mean(dim=1).sqrt() - self.c2 * mean
         is_constant = largest - mean <= _SAME * largest
-        # The squares of weights beyond 1e19 are more than float32 holds.
+        # Squares of weights above 1e19 overflow float32.
         is_none = (fitted < mean) | is_constant | ~fitted.isfinite()
         return torch.where(is_none, largest, fitted)
 
 
 class MaxAbs(WeightQuantizer):
-    """Weights on levels from -α to α, where α is the largest magnitude among them.
+    """Weight quantizer with levels from -α to α, where α is the largest magnitude.
 
     Args:
         bits: 1 to 16.
-        per_channel: one α for each output channel instead of one for the tensor.
-        levels: None: 2^bits up to 4 bits, as SAWB has; from 5 on 2^bits - 1, with a zero.
-        axis: the dimension of the weight that has the output channels.
+        per_channel: one α per output channel.
+        levels: None: 2^bits up to 4 bits, as in SAWB; from 5 bits on 2^bits - 1, including zero.
+        axis: output channel dimension of the weight.
 
     Raises:
-        InputError: bits other than 1 to 16, or levels that so many bits cannot name.
+        InputError: invalid bits or levels.
     """
 
     def __init__(
@@ -507,7 +500,7 @@ class MaxAbs(WeightQuantizer):
         if levels is None:
             levels = levels_of(bits)
         elif type(levels) is not int or not 2 <= levels <= 2**bits:
-            raise InputError(f"levels={levels!r}: {bits} bits name 2 to {2**bits}")
+            raise InputError(f"levels={levels!r}: {bits} bits allow 2 to {2**bits}")
         super().__init__(bits, levels, per_channel=per_channel, axis=axis)
 
     def _clipping_of_rows(self, rows: Tensor) -> Tensor:
@@ -515,7 +508,6 @@ class MaxAbs(WeightQuantizer):
 
 
 def weight_quantizer(bits: int, *, per_channel: bool, axis: int = 0) -> SAWB | MaxAbs:
-    """SAWB up to 4 bits, max-abs beyond."""
     check_width(bits)
     kind = SAWB if bits <= MOST_SAWB_BITS else MaxAbs
     return kind(bits, per_channel=per_channel, axis=axis)

@@ -1,4 +1,4 @@
-"""Makes a quantized model of any module: PACT on what layers read, SAWB on their weights."""
+"""Quantized models from any module: PACT for activations, SAWB for weights."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from roofline.quantization.policy import FLOAT_BITS, Policy
 from roofline.quantization.quantized_modules import (
     LAYERS,
     TRANSPOSED,
-    put_input_quantizer,
-    put_weight_quantizer,
-    quantized_entrances,
+    attach_input_quantizer,
+    attach_weight_quantizer,
+    entry_quantizers,
     quantized_layers,
 )
 from roofline.quantization.quantizers import PACT, check_weight, weight_quantizer
-from roofline.quantization.tracing import Traced, traced
+from roofline.quantization.tracing import LayerTrace, trace_layers
 from roofline.workload.capture.module_stack import is_compiled
 
 _TORCHS = ("torch.ao.nn.", "torch.ao.quantization.", "torch.nn.quantized", "torchao.")
-_QUANTISED = ("quantized", "qat", "fake_quantize")
+_QUANTIZED = ("quantized", "qat", "fake_quantize")
 
 DECAY = 1e-2
-"""Of each α: without it, an α above all that a layer reads would never come down."""
+"""Default decay of α; without it, an α above all inputs would never decrease."""
 
 _DEFAULT = Policy()
 
@@ -45,55 +45,50 @@ def quantize_model(
     inplace: bool = False,
     decay: float = DECAY,
 ) -> nn.Module:
-    """A model whose layers compute with quantized weights and activations, ready to be trained.
+    """Return a model with quantized weights and activations, ready for training.
 
-    Each layer stays the user's own module, in its place, with its float weights: they are quantized
-    whenever it runs, and what it reads is clipped at a learned α and quantized. A layer that runs
-    several times has the most bits of its places. What identity shortcuts carry is quantized where
-    the policy says ``shortcut="low"``. What stays in floats although the policy says otherwise is
-    named in a warning.
+    Layers stay the user's modules with float weights, which are quantized in every forward pass;
+    inputs are clipped at a learned α and quantized. A layer that runs several times gets the most
+    bits of its places. Identity shortcuts are quantized with ``shortcut="low"``. A warning names
+    layers that the policy quantizes but that stay in floats.
 
     Args:
-        model: any module; it stays as it was unless `inplace`.
-        policy: which layers get how many bits.
-        inputs: what it is called with, as `roofline.analyze` takes it: then its layers and
-            shortcuts are those of a recorded pass. None: those that torch.fx finds in its code.
-        inplace: changes `model` itself, and returns it.
-        decay: the L2 term on each α.
+        model: any module; unchanged unless `inplace`.
+        policy: bits of the layers.
+        inputs: inputs of the model, as in `roofline.analyze`: layers and shortcuts are found in a
+            recorded pass. None: torch.fx traces the code.
+        inplace: modify and return `model` itself.
+        decay: L2 decay of each α.
 
     Raises:
-        ModelError: its layers cannot be found.
-        InputError: it is quantized already, has no layers, or one that cannot be quantized, or the
-            policy names layers that it has not.
+        ModelError: the layers cannot be found.
+        InputError: the model is already quantized, has no layers or unsupported ones, or the policy
+            names unknown layers.
     """
     check_model(model, policy)
-    found = traced(model, inputs)
+    found = trace_layers(model, inputs)
     for name in policy.layers:
         if name not in found.layers:
             raise InputError(
-                f"policy: {name!r} is no layer that can be quantized"
-                f"{did_you_mean(name, found.layers)}"
+                f"policy: no layer {name!r} to quantize{did_you_mean(name, found.layers)}"
             )
     if not found.layers:
-        raise InputError(
-            f"{type(model).__name__} has no convolution or linear layer with weights of its own;"
-            " there is nothing to quantize"
-        )
-    entrances = found.entrances if _takes_shortcuts(policy) else ()
+        raise InputError(f"{type(model).__name__} has no convolution or linear layer to quantize")
+    entries = found.entries if _takes_shortcuts(policy) else ()
     bits = {name: each.bits(name, policy) for name, each in found.layers.items()}
     for name, each in bits.items():
         if not each.is_float:
-            _check_layer(model.get_submodule(name), _words(name))
-    for each in entrances:
+            _check_layer(model.get_submodule(name), _layer_name(name))
+    for each in entries:
         _check_room(model.get_submodule(each.block), f"module '{each.block}'")
     target = model
     if not inplace:
         try:
             target = copy.deepcopy(model)
-        # What a model holds may raise anything when it is copied.
+        # Copying may raise anything.
         except Exception as error:
             raise ModelError(
-                f"{type(model).__name__} cannot be copied ({error_text(error)}); give inplace=True"
+                f"{type(model).__name__} cannot be copied ({error_text(error)}); use inplace=True"
             ) from error
 
     def pact(name: str, width: int, is_signed: bool) -> PACT:
@@ -103,7 +98,7 @@ def quantize_model(
         made.name = name
         return made.to(device=like.device, dtype=like.dtype).train(module.training)
 
-    # All quantizers are made before anything is changed.
+    # Create all quantizers before changing anything.
     weights = {
         name: weight_quantizer(
             each.weights,
@@ -118,11 +113,10 @@ def quantize_model(
         for name, each in bits.items()
         if each.activations != FLOAT_BITS
     }
-    # A layer that reads what its block does, in as many bits, shares the block's. What comes is on
-    # the grid then, and the layer must not clip it again: the highest level would count as clipped,
-    # and take its gradient to α.
+    # A layer with the same input and bits as its block shares the block's quantizer. It must not
+    # clip again: the highest level would count as clipped, and pass its gradient to α.
     shared: dict[str, PACT] = {}
-    for each in entrances:
+    for each in entries:
         alike = [
             activations[name]
             for name in each.readers
@@ -132,20 +126,19 @@ def quantize_model(
         shared[each.block] = (
             alike[0] if alike else pact(each.block, policy.activations, each.is_signed)
         )
-    # A warning may be an error to its user, who then has the model as it was.
+    # Warnings may be errors: warn before changing the model.
     _warn(target, found, policy)
     for name, quantizer in weights.items():
-        put_weight_quantizer(target.get_submodule(name), quantizer)
+        attach_weight_quantizer(target.get_submodule(name), quantizer)
     for name, quantizer in activations.items():
         is_shared = any(quantizer is each for each in shared.values())
-        put_input_quantizer(target.get_submodule(name), quantizer, is_applied=not is_shared)
+        attach_input_quantizer(target.get_submodule(name), quantizer, is_applied=not is_shared)
     for block, quantizer in shared.items():
-        put_input_quantizer(target.get_submodule(block), quantizer)
+        attach_input_quantizer(target.get_submodule(block), quantizer)
     return target
 
 
-def _warn(model: nn.Module, found: Traced, policy: Policy) -> None:
-    """Warns of what keeps its floats although the policy does not say so."""
+def _warn(model: nn.Module, found: LayerTrace, policy: Policy) -> None:
     left = [
         f"{name or 'the model'} ({type(module).__name__})"
         for name, module in model.named_modules()
@@ -153,15 +146,15 @@ def _warn(model: nn.Module, found: Traced, policy: Policy) -> None:
     ]
     if left:
         warnings.warn(
-            f"left in floats: {_listed(left)}; only convolutions and linear layers that run as"
-            " modules of their own are quantized",
+            f"not quantized: {_listed(left)}; only convolutions and linear layers that run as"
+            " separate modules are quantized",
             UserWarning,
             stacklevel=3,
         )
     if found.unreachable and _takes_shortcuts(policy):
         warnings.warn(
-            f"shortcuts left in floats: in {_listed(found.unreachable)}; what they carry is not the"
-            " one argument of the module that has all of the way around",
+            f"shortcuts not quantized: in {_listed(found.unreachable)}; they do not start at the"
+            " only argument of their module",
             UserWarning,
             stacklevel=3,
         )
@@ -172,55 +165,50 @@ def _takes_shortcuts(policy: Policy) -> bool:
 
 
 def check_model(model: object, policy: object) -> None:
-    """Refuses what is no float model, or no policy."""
+    """Check that model and policy are valid, and the model not quantized."""
     if not isinstance(model, nn.Module):
-        raise InputError(f"quantize_model takes a torch.nn.Module, got {type(model).__name__}")
+        raise InputError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
     if not isinstance(policy, Policy):
         raise InputError(f"policy: expected a roofline.quantization.Policy, got {policy!r}")
     kind = type(model).__name__
     if isinstance(model, torch.jit.ScriptModule):
-        raise InputError(f"{kind} is scripted; quantize the module that it was made of")
-    known = [*quantized_layers(model), *quantized_entrances(model)]
+        raise InputError(f"{kind} is scripted; quantize the original module")
+    known = [*quantized_layers(model), *entry_quantizers(model)]
     if known:
-        raise InputError(
-            f"{kind} is quantized already ('{known[0]}' is); quantize the float model of it"
-        )
+        raise InputError(f"{kind} is already quantized ('{known[0]}'); use the float model")
     for name, module in model.named_modules():
         if is_compiled(module):
-            raise InputError(f"{kind} is compiled; quantize it first, then call torch.compile")
+            raise InputError(f"{kind} is compiled; call torch.compile after quantization")
         where = type(module).__module__
-        if where.startswith(_TORCHS) and any(each in where for each in _QUANTISED):
+        if where.startswith(_TORCHS) and any(each in where for each in _QUANTIZED):
             raise InputError(
-                f"{kind} is quantized already: '{name}' is torch's {type(module).__name__};"
-                " quantize the float model it was made of"
+                f"{kind} is already quantized: '{name}' is torch's {type(module).__name__};"
+                " use the float model"
             )
         if any(is_lazy(each) for each in module.parameters(recurse=False)):
-            raise InputError(
-                f"'{name}' of {kind} has no weights yet; run the model once, then quantize it"
-            )
+            raise InputError(f"'{name}' of {kind} has no weights yet; run the model once first")
 
 
-def _words(name: str) -> str:
-    return f"layer '{name}'" if name else "the model, a layer itself,"
+def _layer_name(name: str) -> str:
+    return f"layer '{name}'" if name else "the model"
 
 
 def _check_layer(layer: nn.Module, words: str) -> None:
-    """Refuses a layer whose weights have no scale, or are not its own."""
+    """Check that the weights of a layer have a scale, and are parameters."""
     weight: Any = layer.weight
     if parametrize.is_parametrized(layer):
         raise InputError(
-            f"{words} is parametrized already (as weight norm does); make that final with"
-            " torch.nn.utils.parametrize.remove_parametrizations"
+            f"{words} is already parametrized (such as by weight norm); use"
+            " torch.nn.utils.parametrize.remove_parametrizations first"
         )
     if not isinstance(weight, nn.Parameter):
         raise InputError(
-            f"{words}: its weight is computed before each call; quantize a model whose weights are"
-            " parameters"
+            f"{words}: the weight is computed before each call; only parameters can be quantized"
         )
     if weight.is_meta:
-        raise InputError(f"{words} has no values (it lies on the meta device); load its weights")
+        raise InputError(f"{words} has no values (meta device); load its weights")
     if weight.is_inference():
-        raise InputError(f"{words} was made in inference mode; make the model outside of it")
+        raise InputError(f"{words} was created in inference mode; create the model outside of it")
     try:
         check_weight(weight)
     except InputError as error:
@@ -230,7 +218,7 @@ def _check_layer(layer: nn.Module, words: str) -> None:
 
 def _check_room(module: nn.Module, words: str) -> None:
     if hasattr(module, "input_quantizer"):
-        raise InputError(f"{words} has an attribute 'input_quantizer' of its own; rename that")
+        raise InputError(f"{words} already has an attribute 'input_quantizer'; rename it")
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -239,7 +227,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _has_matrices(module: nn.Module) -> bool:
-    """Whether it has weights of its own that products or look-ups take."""
+    """Return whether a module has weights for matrix products or look-ups."""
     if "Norm" in type(module).__name__ or isinstance(module, parametrize.ParametrizationList):
         return False
     return isinstance(module, LAYERS) or any(

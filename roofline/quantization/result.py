@@ -17,15 +17,15 @@ from roofline.result import Result
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PassKind = Literal["requantize", "quantize", "dequantize"]
-"""``requantize``: accumulators are read, scaled, clipped, rounded and written in few bits;
-``quantize``: the same from floats, where a layer reads what was kept in them; ``dequantize``: codes
-become floats, for an operator that takes nothing else."""
+OverheadKind = Literal["requantize", "quantize", "dequantize"]
+"""``requantize``: scale, clip and round accumulators to codes; ``quantize``: the same from
+floats; ``dequantize``: convert codes to floats, for operators without integer kernels.
+"""
 
 PartName = Literal["layers", "requantization", "conversions", "shortcuts", "others"]
 
 BANDWIDTH_ONLY = "bandwidth-only what-if"
-"""Widths for which a machine has no kernel."""
+"""Mark of bit widths without a kernel on the machine."""
 
 _SIDE = {
     **dict.fromkeys(
@@ -40,14 +40,13 @@ _SIDE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """A layer under the roof, before or after it is quantized.
+    """Figures of a layer under the roofline, before or after quantization.
 
     Attributes:
-        weight_bytes: as the other bytes, at the bits of the operand, each operand once.
+        weight_bytes: like the other bytes, at the bit width of the operand, each operand once.
         eager_min_time_s: with level, ceiling and rates as in `Placement`; other minimum times are
-            not known of single layers.
-        time: a prediction; None where none can be made, and always where the machine has no kernel
-            for the width.
+            unknown for single layers.
+        time: prediction; None: unavailable, or the machine has no kernel for the width.
     """
 
     weight_bytes: int
@@ -66,11 +65,10 @@ class Side:
 
     @property
     def traffic_bytes(self) -> int:
-        """All bytes read and written, each operand once."""
+        """Bytes read and written, each operand once."""
         return self.weight_bytes + self.input_bytes + self.output_bytes
 
     def cells(self) -> list[Any]:
-        """Return what rows have of it."""
         times = dict.fromkeys(("predicted_s", "predicted_low_s", "predicted_high_s"))
         if time := self.time:
             times = dict(zip(times, (time.s, time.low_s, time.high_s), strict=True))
@@ -80,14 +78,14 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerWhatIf:
-    """One layer in few bits, with the operators fused into it (batch norm, ReLU).
+    """Quantized layer, with the operators fused into it (batch norm, ReLU).
 
     Attributes:
-        operators: rows of the analysis that it stands for, its own first.
-        output_bits: in which its result is kept: the most that a reader takes.
-        executable: the data type that it is computed in here.
-        has_kernel: whether that is the width itself, so that a time may be predicted.
-        parameters: its weights, without its bias.
+        operators: rows of the analysis, the layer's own first.
+        output_bits: bit width of the result: the most that a reader requires.
+        executable: data type that it is computed in on the machine.
+        has_kernel: the executable type has the width of the layer, so that a time may be predicted.
+        parameters: number of weights, without bias.
     """
 
     layer: Layer
@@ -103,19 +101,18 @@ class LayerWhatIf:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuantizationPass:
-    """A pass over a tensor that only quantization needs.
+class QuantizationOverhead:
+    """Pass over a tensor that only quantization requires.
 
     Attributes:
-        where: the layer whose result (``requantize``) or operand (``quantize``) it is, or the
-            operator that takes floats (``dequantize``); ``operator`` is its row.
+        where: layer of the result (``requantize``) or operand (``quantize``), or operator that
+            reads floats (``dequantize``); ``operator`` is its row.
         flop: multiplications, comparisons and roundings.
-        is_separate: it needs a kernel of its own; a ``requantize`` does not, where the kernel
-            before it writes codes.
+        is_separate: requires a separate kernel; a ``requantize`` may be fused into the layer.
         time: as in `Side`.
     """
 
-    kind: PassKind
+    kind: OverheadKind
     where: str
     operator: int
     elements: int
@@ -130,17 +127,15 @@ class QuantizationPass:
 
     @property
     def traffic_bytes(self) -> int:
-        """Bytes read and written."""
         return self.read_bytes + self.written_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A part of the forward pass, before and after; times are None where a member has none.
+    """Part of the forward pass, before and after; times are None if unknown for a member.
 
-    ``layers`` with the operators fused into them, ``shortcuts`` the additions at their ends,
-    ``requantization`` the passes over accumulators in separate kernels, ``conversions`` the passes
-    between floats and codes, ``others`` all other operators.
+    ``layers`` include fused operators; ``shortcuts`` are the additions at their ends;
+    ``requantization`` is in separate kernels; ``conversions`` are between floats and codes.
     """
 
     name: PartName
@@ -155,26 +150,26 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """A model in the bits of a policy, on the machine of its analysis.
+    """Model at the bit widths of a policy, on the machine of its analysis.
 
     Attributes:
-        layer_bytes_before: each weight once, and what each layer writes twice (written, then read);
-            ``layer_bytes_after`` at the bits of that layer.
-        model_bytes_before: parameters and buffers as in a file; ``model_bytes_after`` with codes
-            packed, and scales.
-        eager_min_time_before_s: of the whole pass; ``eager_min_time_after_s`` with requantization
-            inside the kernels, ``separate_eager_min_time_s`` in separate ones.
-        minimum_before: the minimum times of the model as it is.
-        before: the prediction of the pass; None: there is none.
-        after: the same in few bits; None also where a layer has no kernel.
-        unquantized: what stays in floats although it has weights, in words.
+        layer_bytes_before: each weight once, each layer output twice (written, read);
+            ``layer_bytes_after`` at the bits of the layer.
+        model_bytes_before: parameters and buffers as in a file; ``model_bytes_after`` with packed
+            codes and scales.
+        eager_min_time_before_s: whole forward pass; ``eager_min_time_after_s`` with requantization
+            in the layer kernels, ``separate_eager_min_time_s`` in separate ones.
+        minimum_before: minimum times of the original model.
+        before: predicted time; None: unavailable.
+        after: predicted time after quantization; None also if a layer has no kernel.
+        unquantized: descriptions of float operators with weights.
     """
 
     ALSO_WRITTEN: ClassVar = ("minimum_after", "minimum_separate", "has_kernels")
 
     policy: Policy
     layers: tuple[LayerWhatIf, ...]
-    passes: tuple[QuantizationPass, ...]
+    passes: tuple[QuantizationOverhead, ...]
     parts: tuple[Part, ...]
     layer_bytes_before: int
     layer_bytes_after: int
@@ -191,37 +186,37 @@ class WhatIf:
 
     @property
     def minimum_after(self) -> MinTimes:
-        """Minimum times after: the eager one alone, which is ``eager_min_time_after_s``."""
+        """Minimum times after quantization: eager only (``eager_min_time_after_s``)."""
         return MinTimes(eager_min_time_s=self.eager_min_time_after_s)
 
     @property
     def minimum_separate(self) -> MinTimes:
-        """The same with requantization in separate kernels: ``separate_eager_min_time_s``."""
+        """Minimum times with separate requantization kernels: ``separate_eager_min_time_s``."""
         return MinTimes(eager_min_time_s=self.separate_eager_min_time_s)
 
     @property
     def has_kernels(self) -> bool:
-        """Whether the machine has kernels for all widths, so that a speedup may be estimated."""
+        """Return whether the machine has kernels for all widths, so that a speedup may be
+        estimated.
+        """
         return all(each.has_kernel for each in self.layers)
 
     def part(self, name: PartName) -> Part:
-        """Return the part of that name."""
         return next(each for each in self.parts if each.name == name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeVariant:
-    """The model run here in a lower precision, timed interleaved with the original.
+    """Model in a lower precision, timed here, interleaved with the original.
 
     Attributes:
         way: ``"bfloat16"``, ``"int8 (torch.ao, static)"`` …
-        bits: those of the what-if that it belongs to.
+        bits: bits of the corresponding what-if.
         speedup: median over rounds of original over variant, with the 80 % interval.
-        predicted_s: by the what-if; None where it predicts nothing.
-        error: relative L2 error of the outputs against the original's; None: not known, or not
-            finite.
-        allocator: settings of malloc meanwhile; ``""``: not known.
-        why_not: why there are no times.
+        predicted_s: prediction of the what-if; None: unavailable.
+        error: relative L2 error of the outputs; None: unknown, or not finite.
+        allocator: malloc settings; ``""``: unknown.
+        why_not: reason for missing times.
     """
 
     way: str
@@ -241,12 +236,12 @@ class NativeVariant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSensitivity:
-    """The effect of one layer quantized alone.
+    """Effect of quantizing a single layer.
 
     Attributes:
-        error: relative L2 error of the model's outputs.
-        saved_s: by the basis of `Sensitivity`; below 0 where it takes longer.
-        saved_bytes: of reading and writing.
+        error: relative L2 error of the model outputs.
+        saved_s: time saved, by the basis of `Sensitivity`; negative: slower.
+        saved_bytes: traffic saved.
     """
 
     name: str
@@ -258,7 +253,7 @@ class LayerSensitivity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """Bits for each layer under a budget; ``error`` is computed with all of them in place."""
+    """Bits per layer under a budget; ``error`` is that of the whole policy."""
 
     policy: Policy
     budget: str
@@ -270,12 +265,12 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivity:
-    """Layers by their output error for what they save, the worst last.
+    """Layers by output error per saving, highest last.
 
     Attributes:
-        basis: what saved times are: predictions, or minimum times.
-        inputs: whose errors are computed, with `weights`, in words.
-        unranked: layers of the what-if that could not be tried, and why.
+        basis: kind of saved times: predictions, or minimum times.
+        inputs: description of the inputs used for errors; also `weights`.
+        unranked: layers without a known error, with the reason.
     """
 
     layers: tuple[LayerSensitivity, ...]
@@ -288,12 +283,12 @@ class Sensitivity:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Quantization(Result):
-    """Lower precision for a model on a machine.
+    """Lower precision of a model on a machine.
 
     Attributes:
-        analysis: of the model as it is.
-        what_ifs: the one of the policy that was set, then those of a sweep.
-        native_variants: run here.
+        analysis: of the original model.
+        what_ifs: that of the policy first, then those of the sweep.
+        native_variants: variants timed here.
         sensitivity: None: not computed.
     """
 
@@ -324,18 +319,18 @@ class Quantization(Result):
 
     @property
     def what_if(self) -> WhatIf:
-        """The one of the policy that was set."""
+        """First what-if: that of the policy."""
         return self.what_ifs[0]
 
     @property
     def summary(self) -> str:
-        """Bytes and minimum time before and after, and predicted and measured times if any."""
+        """Verdict: bytes and minimum time before and after, predicted and measured times if any."""
         from roofline.quantization.blocks import verdict
 
         return verdict(self)
 
     def to_data(self) -> dict[str, Any]:
-        """Return plain data; errors that are not finite are null."""
+        """Return plain data; non-finite errors are null."""
         data: dict[str, Any] = finite(super(Quantization, self).to_data())
         return data
 
@@ -353,7 +348,9 @@ class Quantization(Result):
                 ]
 
     def blocks(self, view: View) -> Iterable[Block]:
-        """Return facts, and tables of parts, layers, passes, widths, variants and sensitivity."""
+        """Return facts, and tables of breakdown, layers, overhead, widths, variants and
+        sensitivity.
+        """
         from roofline.quantization.blocks import quantization_blocks
 
         return quantization_blocks(self, view)
@@ -362,8 +359,8 @@ class Quantization(Result):
         """Draw an arrow under the roofline for each layer, from before to after.
 
         Args:
-            figure: an empty one.
-            labels: number of layers to name, largest savings first, where there is room.
+            figure: an empty figure.
+            labels: maximum number of labels, largest savings first.
         """
         from roofline.quantization.drawing import draw_quantization
 

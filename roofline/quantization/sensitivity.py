@@ -1,7 +1,7 @@
-"""Which layers suffer most from few bits, and bits for each of them under a budget.
+"""Layer sensitivity to quantization, and bits per layer under a budget.
 
-Errors of single layers come from outside; what is here only weighs them. Independent errors add up
-in squares, so that a choice of bits is held to do as much harm as the sum of its squared errors.
+The errors of single layers are inputs. Independent errors add up in squares: a choice of bits is
+rated by the sum of squared errors.
 """
 
 from __future__ import annotations
@@ -19,57 +19,54 @@ from roofline.quantization.policy import FLOAT_BITS, Layer, LayerBits, Place, Po
 from roofline.quantization.result import LayerSensitivity, LayerWhatIf, Side, WhatIf
 
 CANDIDATES = (2, 3, 4, 8, FLOAT_BITS)
-"""The widths that a proposal chooses from."""
+"""Bit widths available to a proposal."""
 
 Basis = Literal["prediction", "bound"]
 
-Ask = Callable[[Policy], WhatIf]
-"""Gives the what-if of a policy."""
+EvaluatePolicy = Callable[[Policy], WhatIf]
+"""Return the what-if of a policy."""
 
-Places = Mapping[str, Sequence[LayerWhatIf]]
-"""By the qualified name of a module, each time that it runs."""
+LayersByModule = Mapping[str, Sequence[LayerWhatIf]]
+"""All runs of a layer, by qualified module name."""
 
-_MOST_WAYS = 2000
+_MOST_PLANS = 2000
 
 _TRIES = 8
-"""Costs of layers add up but for what lies between them: so often the budget is changed."""
+"""Maximum number of budget corrections; costs of layers are not exactly additive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What a proposed policy may need at most: bytes of a file, or seconds of a pass."""
+    """Budget of a proposed policy: model size in bytes, or forward pass in seconds."""
 
     size_bytes: int | None = None
     time_s: float | None = None
 
 
-def places_of(what_if: WhatIf) -> Places:
-    """The layers of a what-if by their modules, in the order of their first runs."""
+def layers_by_module(what_if: WhatIf) -> LayersByModule:
+    """Return the layers of a what-if by module, in order of their first runs."""
     found: dict[str, list[LayerWhatIf]] = {}
     for each in what_if.layers:
         found.setdefault(each.layer.name.partition("#")[0], []).append(each)
     return found
 
 
-def side_s(side: Side, basis: Basis) -> float | None:
-    """Seconds of a layer; None where nobody knows them."""
+def layer_time_s(side: Side, basis: Basis) -> float | None:
     if basis == "bound":
         return side.eager_min_time_s
     return None if side.time is None else side.time.s
 
 
-def whole_s(what_if: WhatIf, basis: Basis) -> float | None:
-    """Seconds of the whole pass in few bits; None where nobody knows them."""
+def pass_time_s(what_if: WhatIf, basis: Basis) -> float | None:
     if basis == "bound":
         return what_if.eager_min_time_after_s
     return None if what_if.after is None else what_if.after.s
 
 
-def ranked(layers: Iterable[LayerSensitivity]) -> tuple[LayerSensitivity, ...]:
-    """Layers by their error for what they save, the worst bargain last.
+def rank_layers(layers: Iterable[LayerSensitivity]) -> tuple[LayerSensitivity, ...]:
+    """Return layers by error per saving, highest last.
 
-    What is saved is time; bytes where no time is known of any. Layers that save nothing come last,
-    by their error.
+    The saving is time, or bytes if no times are known. Layers without saving come last, by error.
     """
     every = tuple(layers)
     in_byte = all(each.saved_s is None for each in every)
@@ -84,11 +81,11 @@ def ranked(layers: Iterable[LayerSensitivity]) -> tuple[LayerSensitivity, ...]:
 
 
 def candidates_of(layer: Layer, asked: Policy) -> tuple[LayerBits, ...]:
-    """The widths that a layer may have in a proposal.
+    """Return the bit widths that a layer may have in a proposal.
 
-    What a policy says of a layer by name is not up for choice, nor are shortcuts that it keeps in
-    floats; first and last layers have at least the bits that it gives them, and may have just them.
-    Where it leaves all weights or all activations in floats, so does a proposal.
+    Layers named in the policy, and shortcuts in full precision, are fixed. First and last layers
+    have at least the bits of the policy. If the policy keeps all weights or all activations in
+    floats, so does the proposal.
     """
     if layer.name in asked.layers or (layer.place == "shortcut" and asked.shortcut == "full"):
         return (asked.bits_of(layer.name, layer.place),)
@@ -112,10 +109,10 @@ def candidates_of(layer: Layer, asked: Policy) -> tuple[LayerBits, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One layer in so many bits: its error on its own, and what it costs of the budget.
+    """Bit width of a layer, with its own output error and its cost.
 
-    ``error`` is the relative L2 error of the model's outputs; ``cost`` is in bytes of weights or in
-    seconds, as the budget is.
+    ``error`` is the relative L2 error of the model outputs. ``cost`` is in bytes of weights, or in
+    seconds, depending on the budget.
     """
 
     bits: LayerBits
@@ -123,56 +120,64 @@ class Option:
     cost: float
 
     @property
-    def harm(self) -> float:
-        """The squared error."""
+    def squared_error(self) -> float:
         return self.error**2
 
 
-class _Way(NamedTuple):
+class _Plan(NamedTuple):
     """Options of the layers so far."""
 
     cost: float
-    harm: float
+    squared_error: float
     taken: tuple[Option, ...]
 
 
-def chosen(options: Mapping[str, Sequence[Option]], most: float) -> dict[str, Option] | None:
-    """One option for each layer, with the least harm in sum, that keep to a budget together; None
-    where even the cheapest cost more.
+def choose_options(
+    options: Mapping[str, Sequence[Option]], most: float
+) -> dict[str, Option] | None:
+    """Return one option per layer with minimum summed squared error within a budget; None:
+    impossible.
 
-    Layer by layer, all combinations are followed that no other one beats in both, cost and harm.
-    Where these are thousands, only so many go on, evenly from the cheapest to the most accurate,
-    and the result may be a little above the least harm.
+    Layer by layer, all Pareto-optimal choices of cost and error are kept. Beyond a few
+    thousand, they are sampled evenly, and the result may be slightly above the minimum.
     """
     least = [min(option.cost for option in each) for each in options.values()]
-    ways = [_Way(0.0, 0.0, ())]
+    plans = [_Plan(0.0, 0.0, ())]
     for place, each in enumerate(options.values()):
         rest = math.fsum(least[place + 1 :])
         longer = (
-            _Way(way.cost + option.cost, way.harm + option.harm, (*way.taken, option))
-            for way in ways
+            _Plan(
+                plan.cost + option.cost,
+                plan.squared_error + option.squared_error,
+                (*plan.taken, option),
+            )
+            for plan in plans
             for option in each
         )
-        # Those that no other one beats, from the cheapest to the least harmful.
-        ways = []
-        for way in sorted((way for way in longer if way.cost + rest <= most), key=itemgetter(0, 1)):
-            if not ways or way.harm < ways[-1].harm:
-                ways.append(way)
-        if len(ways) > _MOST_WAYS:
-            last = len(ways) - 1
-            ways = [ways[round(each * last / (_MOST_WAYS - 1))] for each in range(_MOST_WAYS)]
-    if not ways:
+        # Pareto front, from the cheapest to the most accurate.
+        plans = []
+        for plan in sorted(
+            (plan for plan in longer if plan.cost + rest <= most),
+            key=itemgetter(0, 1),
+        ):
+            if not plans or plan.squared_error < plans[-1].squared_error:
+                plans.append(plan)
+        if len(plans) > _MOST_PLANS:
+            last = len(plans) - 1
+            plans = [plans[round(each * last / (_MOST_PLANS - 1))] for each in range(_MOST_PLANS)]
+    if not plans:
         return None
-    # Of those that nothing beats, the dearest does the least harm.
-    found = dict(zip(options, ways[-1].taken, strict=True))
+    # On the Pareto front, the most expensive one has the smallest error.
+    found = dict(zip(options, plans[-1].taken, strict=True))
     while True:
-        # Thinning may have left something of the budget.
+        # Use budget left over by sampling.
         cost = math.fsum(each.cost for each in found.values())
         better = [
-            (found[name].harm - option.harm, name, option)
+            (found[name].squared_error - option.squared_error, name, option)
             for name, each in options.items()
             for option in each
-            if option.harm < found[name].harm and cost - found[name].cost + option.cost <= most
+            if option.squared_error < found[name].squared_error
+            and cost - found[name].cost + option.cost <= most
         ]
         if not better:
             return found
@@ -180,10 +185,9 @@ def chosen(options: Mapping[str, Sequence[Option]], most: float) -> dict[str, Op
         found = {**found, name: option}
 
 
-def cheapest(options: Mapping[str, Sequence[Option]]) -> dict[str, Option]:
-    """The option of each layer that costs least; of several that with the least harm."""
+def cheapest_options(options: Mapping[str, Sequence[Option]]) -> dict[str, Option]:
     return {
-        name: min(each, key=lambda option: (option.cost, option.harm))
+        name: min(each, key=lambda option: (option.cost, option.squared_error))
         for name, each in options.items()
     }
 
@@ -191,7 +195,7 @@ def cheapest(options: Mapping[str, Sequence[Option]]) -> dict[str, Option]:
 def proposed_policy(
     asked: Policy, layers: Iterable[Layer], bits: Mapping[str, LayerBits]
 ) -> Policy:
-    """A policy that gives each layer its bits: the most frequent as rule, the others by name."""
+    """Return a policy that assigns these bits: the most frequent as default, others by name."""
     places: dict[str, list[Place]] = {}
     for each in layers:
         places.setdefault(each.name, []).append(each.place)
@@ -208,15 +212,17 @@ def proposed_policy(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
-    """What bits are chosen by, and from.
+class PolicySearch:
+    """Search of bits per layer.
 
-    ``asked`` is the what-if of the policy that was asked for, ``errors`` what each layer does to
-    the outputs on its own, ``candidates`` the widths that each may have.
+    Attributes:
+        asked: what-if of the given policy.
+        errors: output error of each layer quantized alone.
+        candidates: available bit widths of each layer.
     """
 
     asked: WhatIf
-    ask: Ask
+    evaluate: EvaluatePolicy
     budget: Budget
     basis: Basis
     errors: Mapping[tuple[str, LayerBits], float]
@@ -224,60 +230,63 @@ class Search:
 
     @property
     def words(self) -> str:
-        """``"a model of 1.00 MB"``, or a pass of so long, with what that is."""
+        """Budget as text: ``"a model of 1.00 MB"``, or a forward pass with the kind of its time."""
         if self.budget.size_bytes is not None:
             return f"a model of {format_bytes(self.budget.size_bytes)}"
-        what = "predicted" if self.basis == "prediction" else "by bounds"
-        return f"a pass of {format_s(self.budget.time_s)}, {what}"
+        kind = "predicted" if self.basis == "prediction" else "minimum"
+        return f"a forward pass of {format_s(self.budget.time_s)} ({kind} time)"
 
     def made(self) -> tuple[Policy, WhatIf, bool]:
-        """The policy, what it comes to, and whether that keeps to the budget."""
+        """Return the policy, its what-if, and whether it is within the budget."""
         options = self._options()
         given = (self.budget.size_bytes, self.budget.time_s)
         limit = next(float(each) for each in given if each is not None)
-        # What the model needs beside its layers: bytes, or seconds.
-        of_layers = sum_known(self._layer_cost(each) for each in places_of(self.asked).values())
+        # Subtract the cost of everything but the layers.
+        of_layers = sum_known(
+            self._layer_cost(each) for each in layers_by_module(self.asked).values()
+        )
         if of_layers is None:
-            raise no_time("one of the layers")
+            raise unknown_time_error("one of the layers")
         most = limit - (self._cost(self.asked) - of_layers)
-        least_harm = math.inf
+        least_error = math.inf
         best: tuple[Policy, WhatIf] | None = None
         for _ in range(_TRIES):
-            found = chosen(options, most)
+            found = choose_options(options, most)
             if found is None:
                 break
             policy, then = self._of(found)
             over = self._cost(then) - limit
-            harm = math.fsum(each.harm for each in found.values())
-            if over <= 0 and harm < least_harm:
-                least_harm, best = harm, (policy, then)
-            if not least_harm:
+            squared_error = math.fsum(each.squared_error for each in found.values())
+            if over <= 0 and squared_error < least_error:
+                least_error, best = squared_error, (policy, then)
+            if not least_error:
                 break
-            # What the costs of layers do not tell: too much is taken back, what is left is given.
+            # Correct for non-additive costs.
             most -= over
         if best is not None:
             return *best, True
-        policy, then = self._of(cheapest(options))
+        policy, then = self._of(cheapest_options(options))
         return policy, then, self._cost(then) <= limit
 
     def _of(self, found: Mapping[str, Option]) -> tuple[Policy, WhatIf]:
         modules = [
             replace(each.layer, name=name)
-            for name, places in places_of(self.asked).items()
+            for name, places in layers_by_module(self.asked).items()
             for each in places
         ]
         bits = {name: option.bits for name, option in found.items()}
         policy = proposed_policy(self.asked.policy, modules, bits)
-        return policy, self.ask(policy)
+        return policy, self.evaluate(policy)
 
     def _options(self) -> Mapping[str, Sequence[Option]]:
-        """Each layer in all of its widths, with what it would need of the budget."""
         policy = self.asked.policy
-        then: dict[LayerBits, Places] = {}
+        then: dict[LayerBits, LayersByModule] = {}
         for bits in dict.fromkeys(bits for each in self.candidates.values() for bits in each):
-            # Every layer that may have these bits has them.
+            # Assign these bits to all layers that allow them.
             named = {name: bits for name, each in self.candidates.items() if bits in each}
-            then[bits] = places_of(self.ask(replace(policy, layers={**policy.layers, **named})))
+            then[bits] = layers_by_module(
+                self.evaluate(replace(policy, layers={**policy.layers, **named}))
+            )
         options: dict[str, list[Option]] = {}
         for name, every in self.candidates.items():
             options[name] = []
@@ -287,27 +296,27 @@ class Search:
                     error = 0.0 if bits.is_float else self.errors[name, bits]
                     options[name].append(Option(bits=bits, error=error, cost=cost))
             if not options[name]:
-                raise no_time(f"layer '{name}'")
+                raise unknown_time_error(f"layer '{name}'")
         return options
 
     def _layer_cost(self, places: Sequence[LayerWhatIf]) -> float | None:
         if self.budget.size_bytes is not None:
-            # However often it runs, a model keeps a layer's weights once.
+            # Weights are stored once, however often the layer runs.
             return float(places[0].after.weight_bytes)
-        return sum_known(side_s(each.after, self.basis) for each in places)
+        return sum_known(layer_time_s(each.after, self.basis) for each in places)
 
     def _cost(self, what_if: WhatIf) -> float:
         if self.budget.size_bytes is not None:
             return float(what_if.model_bytes_after)
-        whole = whole_s(what_if, self.basis)
+        whole = pass_time_s(what_if, self.basis)
         if whole is None:
-            raise no_time("the whole pass")
+            raise unknown_time_error("the whole pass")
         return whole
 
 
-def no_time(what: str) -> InputError:
-    """The error for a budget of time where none is known."""
+def unknown_time_error(what: str) -> InputError:
+    """Return the error for a time budget without known times."""
     return InputError(
-        f"{argument('time_budget')}: no time is known of {what} on this machine; give"
+        f"{argument('time_budget')}: unknown time of {what} on this machine; use"
         f" {argument('size_budget')}"
     )

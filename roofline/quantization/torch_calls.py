@@ -1,8 +1,8 @@
-"""The operators that torch runs where it has kernels: those of int8, and floats of 16 bits.
+"""Operators that torch runs at lower precision: int8 kernels, and 16-bit floats.
 
-int8 as a model quantized statically by torch.ao calls them: a convolution or linear layer with its
-ReLU in one, images channels-last from the first convolution on, and `aten.dequantize` where floats
-are read. What its kernels do not do, activations but a few, is done on floats.
+int8 follows torch.ao's static quantization: convolutions and linear layers fused with ReLU,
+channels-last images from the first convolution on, and `aten.dequantize` before float operators.
+Operators without int8 kernels, such as most activations, run in floats.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any
 
 from roofline.core.dtypes import DType, dtype
 from roofline.errors import RooflineError
-from roofline.quantization.changed_records import (
+from roofline.quantization.policy import Layer
+from roofline.quantization.quantized_pass import (
     KEPT,
-    ChangedPass,
     Kernel,
+    QuantizedPass,
     Step,
     is_norm,
-    retyped,
+    retype,
 )
-from roofline.quantization.policy import Layer
-from roofline.quantization.widths import INT8, is_codes
+from roofline.quantization.widths import INT8, is_code_type
 from roofline.workload import formulas
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.tensors import Layout, TensorSpec
@@ -42,7 +42,7 @@ _RENAMED = {
 _ON_CODES = {
     *("aten.relu", "aten.hardtanh", "aten.clamp", "aten.sigmoid", "aten.tanh", *_RENAMED),
 }
-"""Elementwise operators that torch has for codes, some of them under another name."""
+"""Elementwise operators that torch supports on codes, some under another name."""
 
 _CARRYING = {
     "aten.max_pool2d_with_indices": "aten.quantized_max_pool2d",
@@ -51,16 +51,16 @@ _CARRYING = {
 }
 
 
-def torch_calls(changed: ChangedPass) -> list[tuple[OperatorRecord, ...]]:
-    """What torch calls for each step of a pass in few bits; nothing where it has no kernel."""
-    calls = _Calls(changed)
+def torch_calls(changed: QuantizedPass) -> list[tuple[OperatorRecord, ...]]:
+    """Return torch's calls for each step of a quantized pass; empty: no kernel."""
+    calls = _CallBuilder(changed)
     return [calls.of(step) for step in changed.steps]
 
 
-class _Calls:
-    """Makes torch's calls of steps, in their order: how images lie follows from those before."""
+class _CallBuilder:
+    """Builder of torch's calls for steps in order; layouts depend on earlier steps."""
 
-    def __init__(self, changed: ChangedPass) -> None:
+    def __init__(self, changed: QuantizedPass) -> None:
         self._changed = changed
         records = [each.record for each in changed.steps]
         used = (spec.storage for each in records for spec in (*each.inputs, *each.outputs))
@@ -69,7 +69,7 @@ class _Calls:
         self._shapes: dict[int, tuple[int, ...]] = {}
 
     def of(self, step: Step) -> tuple[OperatorRecord, ...]:
-        """The calls of one step; none: there is no kernel."""
+        """Return the calls of a step; empty: no kernel."""
         calls = self._of(step)
         for spec in (one for each in calls for one in each.outputs):
             self._shapes[spec.storage] = spec.shape
@@ -81,11 +81,11 @@ class _Calls:
             return (record,)
         if kernel is not None and kernel.handling == "layer" and kernel.layer is not None:
             return self._layer(step, kernel, kernel.layer)
-        if any(is_codes(each.dtype) for each in (*record.inputs, *record.outputs)):
+        if any(is_code_type(each.dtype) for each in (*record.inputs, *record.outputs)):
             return ()
         if kernel is not None and kernel.handling == "sum":
             return self._sum(step, kernel)
-        return (self._laid_out(record),)
+        return (self._apply_layout(record),)
 
     def _layer(self, step: Step, kernel: Kernel, layer: Layer) -> tuple[OperatorRecord, ...]:
         executable = self._changed.executable(layer)
@@ -97,24 +97,23 @@ class _Calls:
         ends = [each for each in folded if not is_norm(each)]
         is_transposed = first.attributes.get("transposed") is True
         has_relu = _begins_with_relu(ends) and not is_transposed
-        given = replace(self._as_it_lies(step.record.inputs[layer.activation]), min_elements=None)
+        given = replace(self._with_layout(step.record.inputs[layer.activation]), min_elements=None)
         output = self._new((folded or [first])[-1].outputs[0], _CODES)
         if first.op.endswith("convolution"):
             kind = f"conv{'_transpose' * is_transposed}{len(given.shape) - 2}d"
             output = replace(output, layout=_images_layout(output))
         else:
             kind = "linear"
-            # The one on codes takes what was written as it is.
+            # The linear kernel on codes uses the original shape.
             written = self._shapes.get(given.storage, given.shape)
             if written[-1:] == given.shape[-1:] and math.prod(written) == given.elements:
                 given = replace(given, shape=written)
             output = replace(output, shape=(*given.shape[:-1], output.shape[-1]))
-        operands = (given, *_packed(first, folded, step, layer))
+        operands = (given, *_packed_operands(first, folded, step, layer))
         made = _call(f"quantized.{kind}{'_relu' * has_relu}", first, operands, output)
-        return self._ended(made, ends[has_relu:], step)
+        return self._finish(made, ends[has_relu:], step)
 
     def _in_floats(self, step: Step, kernel: Kernel, half: DType) -> tuple[OperatorRecord, ...]:
-        """The layer's operators as they are, in narrower floats."""
         written = step.record.outputs[0]
         last = self._changed.records[kernel.operators[-1]].outputs[0].storage
 
@@ -133,9 +132,9 @@ class _Calls:
         calls: list[OperatorRecord] = []
         for position in kernel.operators:
             record = self._changed.records[position]
-            # The first reads what was converted for it, those behind it what it wrote.
+            # The first operator reads converted inputs, later ones its results.
             inputs = record.inputs if calls else step.record.inputs[: len(record.inputs)]
-            calls.append(retyped(record, narrowed(inputs), narrowed(record.outputs)))
+            calls.append(retype(record, narrowed(inputs), narrowed(record.outputs)))
         if written.dtype != half:
             made = self._new(calls[-1].outputs[0], half)
             calls[-1] = replace(calls[-1], outputs=(made,))
@@ -143,61 +142,60 @@ class _Calls:
         return tuple(calls)
 
     def _sum(self, step: Step, kernel: Kernel) -> tuple[OperatorRecord, ...]:
-        """An addition at a shortcut, and what follows it."""
+        """Return the calls of an addition at a shortcut, and of the operators fused into it."""
         first, *ends = (self._changed.records[each] for each in kernel.operators)
-        inputs = tuple(map(self._as_it_lies, step.record.inputs))
+        inputs = tuple(map(self._with_layout, step.record.inputs))
         (written,) = step.record.outputs
         if all(each.dtype.kind == "float" for each in inputs):
-            calls = [retyped(first, inputs, (written,))]
-            return (*calls, *(retyped(each, (written,), (written,)) for each in ends))
+            calls = [retype(first, inputs, (written,))]
+            return (*calls, *(retype(each, (written,), (written,)) for each in ends))
         has_relu = _begins_with_relu(ends)
         made = replace(self._new(written, _CODES), layout=inputs[0].layout)
         name = f"quantized.add{'_relu' * has_relu}"
-        return self._ended(_call(name, first, inputs, made), ends[has_relu:], step)
+        return self._finish(_call(name, first, inputs, made), ends[has_relu:], step)
 
-    def _laid_out(self, record: OperatorRecord) -> OperatorRecord:
-        """An operator whose types torch takes, on images as they lie."""
-        inputs = tuple(map(self._as_it_lies, record.inputs))
+    def _apply_layout(self, record: OperatorRecord) -> OperatorRecord:
+        """Return an operator on supported types, with the layout of its images."""
+        inputs = tuple(map(self._with_layout, record.inputs))
         lying = next((each for each in inputs if each.storage in self._layouts), None)
         if lying is None:
             if record.op == "aten.quantize_per_tensor":
                 self._layouts[record.outputs[0].storage] = inputs[0].layout
             return record
-        outputs = tuple(self._follows(each, lying) for each in record.outputs)
+        outputs = tuple(self._output_layout(each, lying) for each in record.outputs)
         if all(each.dtype not in (_CODES, _WEIGHTS) for each in (*inputs, *outputs)):
             return replace(record, inputs=inputs, outputs=outputs)
         op = _CARRYING.get(record.op.removesuffix("_"), record.op)
         before, after = record.inputs[0].shape, record.outputs[0].shape
         if op == "aten.mean" and len(before) == 4 and after == (*before[:2], 1, 1):
-            # Images become one element each, as torch's pooling writes it for floats.
+            # Global pooling, as torch's float operator.
             op = "aten._adaptive_avg_pool2d"
-        # Pooling of codes gives no indices.
+        # Pooling of codes returns no indices.
         codes = outputs if record.op == "aten.dequantize" else outputs[:1]
-        return _recounted(record, op, inputs, codes)
+        return _recount(record, op, inputs, codes)
 
-    def _follows(self, spec: TensorSpec, lying: TensorSpec) -> TensorSpec:
-        """What is written of images lies as they do, as long as they are images."""
+    def _output_layout(self, spec: TensorSpec, lying: TensorSpec) -> TensorSpec:
+        """Return an output with the layout of its input, if both are images."""
         if len(spec.shape) != len(lying.shape):
             return spec
         layout = _images_layout(spec) if lying.layout == "channels-last" else lying.layout
         self._layouts[spec.storage] = layout
         return replace(spec, layout=layout)
 
-    def _as_it_lies(self, spec: TensorSpec) -> TensorSpec:
+    def _with_layout(self, spec: TensorSpec) -> TensorSpec:
         layout = self._layouts.get(spec.storage, spec.layout)
-        # A view of images, as a linear layer reads them, is none.
+        # A flattened view of images has no image layout.
         is_view = layout == "channels-last" and len(spec.shape) < 4
         return spec if is_view or layout == spec.layout else replace(spec, layout=layout)
 
     def _new(self, spec: TensorSpec, of: DType) -> TensorSpec:
-        """A tensor of the same sizes in another type, in a storage of its own."""
         self._next += 1
         return replace(spec, dtype=of, storage=self._next - 1, offset_bytes=0, min_elements=None)
 
-    def _ended(
+    def _finish(
         self, product: OperatorRecord, ends: Sequence[OperatorRecord], step: Step
     ) -> tuple[OperatorRecord, ...]:
-        """A call that writes codes, with what follows it, and floats where these are read."""
+        """Return a call that writes codes, with following operators and conversions."""
         calls = [product]
         (made,) = product.outputs
         for each in ends:
@@ -207,7 +205,7 @@ class _Calls:
                 calls.append(_call("aten.dequantize", each, calls[-1].outputs, made))
             op = _RENAMED.get(plain, each.op) if made.dtype == _CODES else each.op
             made = self._new(made, made.dtype)
-            calls.append(_recounted(each, op, calls[-1].outputs, (made,)))
+            calls.append(_recount(each, op, calls[-1].outputs, (made,)))
         (written,) = step.record.outputs
         if written.dtype.kind == "float" and made.dtype == _CODES:
             made = self._new(made, written.dtype)
@@ -215,7 +213,7 @@ class _Calls:
         elif written.dtype.kind != "float" and made.dtype != _CODES:
             made = self._new(made, _CODES)
             calls.append(_call("aten.quantize_per_tensor", step.record, calls[-1].outputs, made))
-        # The last of them writes what others read.
+        # The last call writes the result of the step.
         last = replace(made, storage=written.storage, offset_bytes=written.offset_bytes)
         calls[-1] = replace(calls[-1], outputs=(last,))
         self._layouts[last.storage] = last.layout
@@ -227,16 +225,16 @@ def _begins_with_relu(ends: Sequence[OperatorRecord]) -> bool:
 
 
 def _images_layout(spec: TensorSpec) -> Layout:
-    """How images lie that an int8 convolution writes; contiguous, where both ways are one."""
+    """Return the layout of an int8 convolution's output; contiguous if both layouts are equal."""
     sizes = spec.shape
     is_either = len(sizes) < 4 or sizes[1] == 1 or all(size == 1 for size in sizes[2:])
     return "contiguous" if is_either else "channels-last"
 
 
-def _packed(
+def _packed_operands(
     first: OperatorRecord, folded: Sequence[OperatorRecord], step: Step, layer: Layer
 ) -> Specs:
-    """A layer's weight as torch packs it, and its bias, which takes a batch norm's."""
+    """Return a layer's packed weight and its bias, including that of a batch norm."""
     weight = replace(step.record.inputs[layer.weight], dtype=_WEIGHTS, min_elements=None)
     bias = [
         spec
@@ -244,7 +242,7 @@ def _packed(
         if place != layer.weight and spec.role in KEPT
     ]
     if not bias and any(map(is_norm, folded)):
-        # After those of the layer come its scales, then the bias that the batch norm leaves.
+        # Inputs of the layer, scales, then the bias of the batch norm.
         bias = [step.record.inputs[len(first.inputs) + 1]]
     if first.op in ("aten.addmm", "aten.mm"):
         weight = replace(weight, shape=weight.shape[::-1], layout="contiguous")
@@ -253,10 +251,10 @@ def _packed(
     return (weight, *(replace(each, dtype=_FLOATS) for each in bias))
 
 
-def _recounted(record: OperatorRecord, op: str, inputs: Specs, outputs: Specs) -> OperatorRecord:
-    """The operator under another name on other types: what is done with codes is no FLOP."""
+def _recount(record: OperatorRecord, op: str, inputs: Specs, outputs: Specs) -> OperatorRecord:
+    """Return the operator with another name and types; arithmetic on codes is no FLOP."""
     formula = formulas.find(op)
-    other = replace(retyped(record, inputs, outputs), op=op)
+    other = replace(retype(record, inputs, outputs), op=op)
     if formula is None or len(inputs) != 1:
         return other
     try:
@@ -268,10 +266,9 @@ def _recounted(record: OperatorRecord, op: str, inputs: Specs, outputs: Specs) -
 
 
 def _call(op: str, like: OperatorRecord, inputs: Specs, output: TensorSpec) -> OperatorRecord:
-    """A call of an operator of torch's quantization."""
     formula = formulas.find(op)
     assert formula is not None, op
-    # Operands by the names that torch gives them.
+    # torch's operand names.
     named: dict[str, Any] = {"self": inputs[0]}
     if op.startswith("quantized.linear"):
         named = {"X": inputs[0], "W_prepack": list(inputs[1:])}

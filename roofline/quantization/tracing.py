@@ -1,6 +1,6 @@
-"""The layers of a model and its identity shortcuts: of a recorded pass, or of its code.
+"""Layers and identity shortcuts of a model, from a recorded forward pass or from its code.
 
-torch.fx reads the code where no inputs are given; what it finds are records without sizes.
+Without inputs, torch.fx traces the code; its records have no sizes.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _FLOAT = dtype("float32")
 
 @dataclass(slots=True, kw_only=True)
 class TracedLayer:
-    """A layer: the places of its calls, each once.
+    """Layer with the distinct places of its calls.
 
-    ``is_signed``: what it reads may be below zero.
+    ``is_signed``: its input may be negative.
     """
 
     places: tuple[Place, ...] = ()
     is_signed: bool = False
 
     def bits(self, name: str, policy: Policy) -> LayerBits:
-        """The most that a policy gives to one of its places."""
+        """Return the most bits that a policy assigns to one of its places."""
         every = [policy.bits_of(name, place) for place in self.places]
         return LayerBits(
             weights=max(each.weights for each in every),
@@ -50,10 +50,10 @@ class TracedLayer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entrance:
-    """A block whose first argument goes along a shortcut as it is.
+class ShortcutEntry:
+    """Block whose first argument enters an identity shortcut.
 
-    ``readers`` are the layers in it that read the very same.
+    ``readers`` are the layers in it that read the same value.
     """
 
     block: str
@@ -62,65 +62,62 @@ class Entrance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traced:
-    """The layers of a model by name, and the blocks with identity shortcuts.
+class LayerTrace:
+    """Layers of a model by name, and blocks with identity shortcuts.
 
-    ``unreachable`` are modules with identity shortcuts that carry something else than their one
-    argument.
+    ``unreachable``: modules whose identity shortcuts carry something other than their one argument.
     """
 
     layers: Mapping[str, TracedLayer]
-    entrances: tuple[Entrance, ...] = ()
+    entries: tuple[ShortcutEntry, ...] = ()
     unreachable: tuple[str, ...] = ()
 
 
-def traced(model: nn.Module, inputs: Any = None) -> Traced:
-    """The layers of a model, which is called with `inputs`; without, torch.fx reads its code
-    instead.
-    """
+def trace_layers(model: nn.Module, inputs: Any = None) -> LayerTrace:
+    """Return the layers of a model called with `inputs`; None: traced by torch.fx."""
     records = records_of(model, inputs)
     recurrent = (nn.RNNBase, nn.RNNCellBase)
     apart = {name for name, each in model.named_modules() if isinstance(each, recurrent)}
     structure = structure_of(records, apart)
-    flow = Flow(records)
+    flow = SignFlow(records)
     layers: dict[str, TracedLayer] = {}
     for layer in structure.layers:
         path = records[layer.index].module_path
         try:
             is_plain = is_plain_layer(model.get_submodule(path))
         except AttributeError:
-            # What is made while the model runs is no module of it.
+            # Modules created during the pass are not part of the model.
             continue
         if is_plain:
             each = layers.setdefault(path, TracedLayer())
             each.places = tuple(dict.fromkeys((*each.places, layer.place)))
             each.is_signed |= flow.is_signed(layer.index, layer.activation)
-    entrances: dict[str, Entrance] = {}
+    entries: dict[str, ShortcutEntry] = {}
     unreachable: dict[str, None] = {}
-    for each in _entrances(model, records, structure, flow, layers):
-        if isinstance(each, Entrance):
-            entrances.setdefault(each.block, each)
+    for each in _shortcut_entries(model, records, structure, flow, layers):
+        if isinstance(each, ShortcutEntry):
+            entries.setdefault(each.block, each)
         else:
             unreachable[each] = None
-    return Traced(
-        layers=layers, entrances=tuple(entrances.values()), unreachable=tuple(unreachable)
+    return LayerTrace(
+        layers=layers, entries=tuple(entries.values()), unreachable=tuple(unreachable)
     )
 
 
 def records_of(model: nn.Module, inputs: Any = None) -> Sequence[OperatorRecord]:
-    """The operators of a pass in inference; without inputs, those in the code, without sizes."""
+    """Return the operators of a forward pass; without inputs those in the code, without sizes."""
     given = to_inputs(inputs)
     if given is not None:
         return capture(model, given, name=type(model).__name__).records
     if isinstance(model, LAYERS):
-        # As the only module of another: torch.fx would look into it.
+        # Wrapped, as torch.fx would trace into it.
         model, prefix = nn.Sequential(model), "0"
     else:
         prefix = ""
     return _records_in_code(model, _graph(model), prefix)
 
 
-# -- what may be below zero ------------------------------------------------------------------------
+# -- signs of values -------------------------------------------------------------------------------
 
 _NEVER_BELOW_ZERO = (
     *("relu", "relu6", "sigmoid", "hardsigmoid", "softmax", "softplus", "abs", "square", "exp"),
@@ -133,11 +130,11 @@ _KEEP_SIGN = (
     *("stack", "channelshuffle", "pixelshuffle", "expand", "repeat", "unbind", "narrow", "movedim"),
 )
 _OF_TWO = ("add", "mul")
-"""Of two tensors that are not below zero the result is not, either."""
+"""Operators whose result is non-negative if both operands are."""
 
 
-class Flow:
-    """Who wrote what operators read, and what of it may be below zero."""
+class SignFlow:
+    """Writers and readers of operands, and their possible signs."""
 
     def __init__(self, records: Sequence[OperatorRecord]) -> None:
         flow = trace_dataflow(records)
@@ -156,27 +153,27 @@ class Flow:
             self._is_signed.append(self._may_be_below_zero(place, record))
 
     def is_signed(self, place: int, operand: int) -> bool:
-        """Whether an operand may be below zero; what comes from outside, or from several, may."""
+        """Return whether an operand may be negative; inputs and combined values may."""
         value = self._read[place][operand].value if self._read[place] else None
         return value is None or self._is_signed[value.writer]
 
-    def is_read_by_one(self, place: int) -> bool:
-        """Whether one operator reads what another one writes, and nobody after the pass does."""
+    def has_single_reader(self, place: int) -> bool:
+        """Return whether a result has one reader and is not needed after the pass."""
         return len(self.readers[place]) == 1 and not self._is_kept[place]
 
-    def entering(self, block: str) -> set[int | None]:
-        """Who wrote what a module is given, but for weights; None: it is an input of the pass."""
+    def input_writers(self, block: str) -> set[int | None]:
+        """Return the writers of a module's inputs, without weights; None: an input of the pass."""
         found: set[int | None] = set()
         for record, read in zip(self._records, self._read, strict=True):
-            for each in read if _is_in(record.module_path, block) else ():
+            for each in read if _is_within(record.module_path, block) else ():
                 writer = each.latest_writer
-                is_own = writer is not None and _is_in(self._records[writer].module_path, block)
+                is_own = writer is not None and _is_within(self._records[writer].module_path, block)
                 if not is_own and (writer is not None or each.spec.role is Role.INPUT):
                     found.add(writer)
         return found
 
     def _may_be_below_zero(self, place: int, record: OperatorRecord) -> bool:
-        word = word_of(record.op)
+        word = base_name(record.op)
         if word in _NEVER_BELOW_ZERO:
             return False
         if word == "hardtanh":
@@ -193,19 +190,21 @@ class Flow:
         return any(self.is_signed(place, operand) for operand in operands)
 
 
-def word_of(op: str) -> str:
-    """The name of an operator as all of its kinds have it: ``"aten.add_"`` is ``"add"``."""
+def base_name(op: str) -> str:
+    """Return the common name of an operator's variants: ``"add"`` for ``"aten.add_"``."""
     return op.rpartition(".")[2].removeprefix("mkldnn").replace("_", "").lower()
 
 
-def _entrances(
+def _shortcut_entries(
     model: nn.Module,
     records: Sequence[OperatorRecord],
     structure: Structure,
-    flow: Flow,
+    flow: SignFlow,
     layers: Mapping[str, TracedLayer],
-) -> Iterator[Entrance | str]:
-    """Blocks whose identity shortcuts can be quantized, and the names of those where not."""
+) -> Iterator[ShortcutEntry | str]:
+    """Yield blocks with identity shortcuts that can be quantized, and names of those that
+    cannot.
+    """
     ways = [each for each in structure.shortcuts if not each.layers]
     signed = {
         records[each.addition].module_path
@@ -216,24 +215,24 @@ def _entrances(
     for path in ways:
         block = records[path.addition].module_path
         writer = flow.writers[path.addition][path.operand]
-        is_inside = writer is None or not block or _is_in(records[writer].module_path, block)
-        # Of several values that it is given, any could be its first argument.
+        is_inside = writer is None or not block or _is_within(records[writer].module_path, block)
+        # With several inputs, the first argument is ambiguous.
         if (
             is_inside
-            or not _takes_one(model.get_submodule(block))
-            or flow.entering(block) != {writer}
+            or not _has_one_argument(model.get_submodule(block))
+            or flow.input_writers(block) != {writer}
         ):
             yield block
             continue
-        # What comes the next time it runs is what it gave: of that, the sign is another.
-        runs_again = any(count > 1 and _is_in(name, block) for name, count in calls.items())
-        yield Entrance(
+        # In a repeated run, the input is the previous output, with another sign.
+        runs_again = any(count > 1 and _is_within(name, block) for name, count in calls.items())
+        yield ShortcutEntry(
             block=block,
             readers=tuple(
                 records[layer.index].module_path
                 for layer in structure.layers
                 if records[layer.index].module_path in layers
-                and _is_in(records[layer.index].module_path, block)
+                and _is_within(records[layer.index].module_path, block)
                 and flow.writers[layer.index][layer.activation] == writer
             ),
             is_signed=flow.is_signed(path.addition, path.operand)
@@ -241,12 +240,12 @@ def _entrances(
         )
 
 
-def _is_in(path: str, block: str) -> bool:
+def _is_within(path: str, block: str) -> bool:
     return path == block or path.startswith(f"{block}.")
 
 
-def _takes_one(block: nn.Module) -> bool:
-    """Whether a module must be given one argument, which is what a hook quantizes, then."""
+def _has_one_argument(block: nn.Module) -> bool:
+    """Return whether a module has exactly one required argument, which a hook can quantize."""
     needed = [
         each
         for each in inspect.signature(block.forward).parameters.values()
@@ -259,9 +258,7 @@ def _takes_one(block: nn.Module) -> bool:
 
 
 class _Tracer(fx.Tracer):
-    """Layers and quantizers are single steps, torch's own modules are, too."""
-
-    # What code does with buffers would be done at once, else.
+    # Trace operations on buffers, instead of running them.
     proxy_buffer_attributes = True
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
@@ -269,7 +266,7 @@ class _Tracer(fx.Tracer):
 
 
 def _graph(model: nn.Module) -> fx.Graph:
-    # Where nothing is given arguments are their defaults: questions about them are answered.
+    # Bind defaults, so that conditions on them can be evaluated.
     defaults = {
         each.name: each.default
         for each in inspect.signature(model.forward).parameters.values()
@@ -281,21 +278,21 @@ def _graph(model: nn.Module) -> fx.Graph:
             return _Tracer().trace(model, defaults)
         except KeyboardInterrupt:
             raise
-        # Code that is run on what has no values may raise anything.
+        # Code may raise anything for proxies.
         except BaseException as error:
-            said = f": {error_text(error)}" if error_text(error) else ""
+            text = f": {error_text(error)}" if error_text(error) else ""
             raise ModelError(
-                f"the layers of {type(model).__name__} cannot be read from its code"
-                f" ({type(error).__name__}{said}); give inputs=… and they are taken from a run"
+                f"the layers of {type(model).__name__} cannot be traced by torch.fx"
+                f" ({type(error).__name__}{text}); give inputs=… to record a forward pass"
             ) from error
 
 
 def _records_in_code(model: nn.Module, graph: fx.Graph, prefix: str) -> list[OperatorRecord]:
-    """A record of each call in a graph; tensors have no sizes.
+    """Return a record per call in a graph, without sizes.
 
-    Layers are ``aten.convolution`` and ``aten.linear``; other modules of torch and functions have
-    the name of their class or their own. What runs in a layer's place but computes otherwise has
-    the name of its class. ``prefix`` is the name under which what was asked for stands in `model`.
+    Layers are ``aten.convolution`` and ``aten.linear``; other modules and functions have their own
+    name. Subclasses of layers that compute differently have the name of their class. ``prefix`` is
+    the name of the traced module in `model`.
     """
     records: list[OperatorRecord] = []
     specs: dict[fx.Node, TensorSpec] = {}
@@ -343,7 +340,7 @@ def _records_in_code(model: nn.Module, graph: fx.Graph, prefix: str) -> list[Ope
                 work=Work(),
             )
         )
-    # Each storage is used last somewhere; what the model gives outlives the pass.
+    # Free each storage after its last use, except results of the model.
     last = {
         spec.storage: place
         for place, record in enumerate(records)
@@ -356,7 +353,7 @@ def _records_in_code(model: nn.Module, graph: fx.Graph, prefix: str) -> list[Ope
 
 
 def _call(node: fx.Node, module: Any) -> tuple[str, dict[str, Any], bool]:
-    """The name of what is called, what is known of it, and whether it changes what it reads."""
+    """Return operator name and attributes of a call, and whether it works in place."""
     if module is not None:
         least = getattr(module, "min_val", None)
         attributes = {} if least is None else {"min_val": least}

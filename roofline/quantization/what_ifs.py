@@ -1,4 +1,4 @@
-"""The what-if of fewer bits: changed records under the roof, beside the analysis of the model."""
+"""Estimates of lower precision: the quantized pass under the roofline, next to the analysis."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from roofline.design.advice.subject import NOTHING, Time, reuses_for
 from roofline.errors import InputError, did_you_mean
 from roofline.latency.prediction import OperatorPredictor
 from roofline.placement import Bound, Placement, Roof
-from roofline.quantization.changed_records import ChangedPass, Step
-from roofline.quantization.kept_weights import (
-    layer_bytes,
-    model_bytes,
-    unquantized,
-    weights_of_others,
-)
 from roofline.quantization.policy import FLOAT_BITS, RECURRENT, Layer, Policy, check_bits
+from roofline.quantization.quantized_pass import QuantizedPass, Step
 from roofline.quantization.result import (
     BANDWIDTH_ONLY,
     LayerWhatIf,
     Part,
     PartName,
-    QuantizationPass,
+    QuantizationOverhead,
     Side,
     WhatIf,
 )
 from roofline.quantization.torch_calls import torch_calls
+from roofline.quantization.weight_storage import (
+    layer_bytes,
+    model_bytes,
+    shared_weights,
+    unquantized,
+)
 from roofline.quantization.widths import INT8, Widths
 from roofline.workload.formulas.quantized import QUANTIZE_FLOP
 from roofline.workload.operators import OperatorRecord, State
@@ -48,41 +48,40 @@ from roofline.workload.residency import Reuse, trace_residency
 from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.work import Work, traffic_of
 
-_QUANTISED = ("quantized.", "aten.quantize_", "onednn.q")
-"""What operators are called of models whose weights are codes."""
+_QUANTIZED = ("quantized.", "aten.quantize_", "onednn.q")
+"""Operator prefixes of models with quantized weights."""
 
 _SHOWN = 5
-"""How many layers are named to one who named none of them."""
+"""Number of layer names in error messages."""
 
 _ACCUMULATOR = dtype("int32")
 
 
-def what_ifs(
+def evaluate_policies(
     analysis: Analysis,
     policy: Policy,
     widths: Sequence[int] = (),
     predictor: OperatorPredictor | None = None,
 ) -> tuple[WhatIf, ...]:
-    """The what-if of a policy, then one for each width of weights and activations, all else as it
-    is asked; a width that is named twice is taken once.
-    """
+    """Return the what-if of a policy, then one per distinct width of weights and activations."""
     for width in widths:
         check_bits("sweep", width)
     others = (replace(policy, weights=width, activations=width) for width in dict.fromkeys(widths))
-    return tuple(what_if(analysis, each, predictor) for each in (policy, *others))
+    return tuple(evaluate_policy(analysis, each, predictor) for each in (policy, *others))
 
 
-def what_if(
+def evaluate_policy(
     analysis: Analysis, policy: Policy, predictor: OperatorPredictor | None = None
 ) -> WhatIf:
-    """A model in the bits of a policy, on the machine and threads of its analysis; without what was
-    learned of that machine there are only bounds.
+    """Return the what-if of a policy on the machine and threads of an analysis; without a
+    predictor, minimum times only.
 
-    An InputError: an analysis of a step of training, of a model that has no layers or that is
-    quantized already, or a policy with names that no layers have.
+    Raises:
+        InputError: the analysis is of training, or of a model without layers or already quantized;
+            or the policy names unknown layers.
     """
-    changed = _changed(analysis, policy)
-    placed = _PlacedChange(analysis, changed, predictor)
+    changed = _quantized_pass(analysis, policy)
+    placed = _PlacedPass(analysis, changed, predictor)
     layers, passes = placed.layers(), placed.passes()
     parts = placed.parts(passes)
     eager_min_time_after_s = sum_known(
@@ -115,31 +114,31 @@ def what_if(
 
 
 def records_of_torch(analysis: Analysis, policy: Policy) -> tuple[OperatorRecord, ...]:
-    """The operators that torch would run for a policy that it has kernels for, free ones too."""
-    calls = torch_calls(_changed(analysis, policy))
+    """Return the operators that torch would run for a policy with kernels, including free ones."""
+    calls = torch_calls(_quantized_pass(analysis, policy))
     if not all(calls):
         raise InputError(f"{analysis.hardware.name} has no kernels for {policy.words}")
     return tuple(record for each in calls for record in each)
 
 
-def _changed(analysis: Analysis, policy: Policy) -> ChangedPass:
+def _quantized_pass(analysis: Analysis, policy: Policy) -> QuantizedPass:
     records = [row.record for row in analysis.operators]
     if any(each.phase != "forward" for each in records):
         raise InputError(
-            f"{analysis.model} was analyzed in training; quantization is asked of inference:"
+            f"{analysis.model} was analyzed in training, but quantization requires inference;"
             " analyze it without train"
         )
-    if any(each.op.startswith(_QUANTISED) for each in records):
-        raise InputError(f"{analysis.model} is quantized already; give the model in floats")
+    if any(each.op.startswith(_QUANTIZED) for each in records):
+        raise InputError(f"{analysis.model} is already quantized; give the float model")
     apart = {each.path for each in analysis.modules if each.kind in RECURRENT}
-    changed = ChangedPass(records, policy, Widths(analysis.hardware, analysis.threads), apart)
+    changed = QuantizedPass(records, policy, Widths(analysis.hardware, analysis.threads), apart)
     layers = changed.structure.layers
     if not layers:
         if any(0 in each.shape for each in analysis.inputs):
-            raise InputError(f"{analysis.model} was given no elements: a size is 0")
+            raise InputError(f"{analysis.model}: empty input, a size is 0")
         raise InputError(
-            f"{analysis.model} has no layer that could be quantized: no convolution and no linear"
-            " layer with weights of floats"
+            f"{analysis.model} has no layer to quantize: no convolution or linear layer with float"
+            " weights"
         )
     known = dict.fromkeys(
         name for each in layers for name in (records[each.index].module_path, each.name)
@@ -147,36 +146,32 @@ def _changed(analysis: Analysis, policy: Policy) -> ChangedPass:
     for name in policy.layers:
         if name not in known:
             names = ", ".join(list(known)[:_SHOWN])
-            hint = (
-                did_you_mean(name, known)
-                or f"; its layers are {names}{' …' * (len(known) > _SHOWN)}"
-            )
-            raise InputError(f"'{printable(name)}' is no layer of {analysis.model}{hint}")
+            hint = did_you_mean(name, known) or f"; layers: {names}{' …' * (len(known) > _SHOWN)}"
+            raise InputError(f"{analysis.model} has no layer '{printable(name)}'{hint}")
     return changed
 
 
-_Farther = Mapping[str, float]
-"""Bytes that must come from each memory level beyond those of short lives, for each byte moved.
+_ExtraTraffic = Mapping[str, float]
+"""Bytes per byte moved that cross each memory level beyond the traffic of minimum lifetimes.
 
-How long the model keeps what it makes is not in an analysis, so that everything is taken to end
-with its last reader. What memory then seems nearer than it was, by the operators as they are, is
-put back: an operator that does not change stands where it stood.
+An analysis does not contain lifetimes, so every value is assumed to end with its last reader. The
+excess of the actual traffic of the unchanged operators is added again, so that an unchanged
+operator keeps its position.
 """
 
 
 # -- under the roof --------------------------------------------------------------------------------
 
 
-class _PlacedChange:
-    """A changed pass, placed and timed: what all figures of a what-if are taken from.
+class _PlacedPass:
+    """Quantized pass with placements and times: source of all figures of a what-if.
 
-    ``rows`` are one for each step of the changed pass; with predictions, where torch has kernels
-    and something was learned of them. ``time`` is the prediction of the pass; None where a step has
-    none.
+    ``rows`` has one entry per step, with predictions where torch has calibrated kernels. ``time``
+    is the prediction of the whole pass; None if a step has none.
     """
 
     def __init__(
-        self, analysis: Analysis, changed: ChangedPass, predictor: OperatorPredictor | None
+        self, analysis: Analysis, changed: QuantizedPass, predictor: OperatorPredictor | None
     ) -> None:
         self.analysis, self.changed = analysis, changed
         self.roof = Roof(analysis.hardware, analysis.threads)
@@ -186,8 +181,8 @@ class _PlacedChange:
             {name: crossing - byte.get(name, 0) for name, crossing in row.level_bytes.items()}
             for row, byte in zip(analysis.operators, before, strict=True)
         ]
-        # What operators have that become one, for each byte that they move.
-        farther: list[_Farther] = []
+        # Extra traffic of fused operators, per byte moved.
+        farther: list[_ExtraTraffic] = []
         for step in changed.steps:
             operators = step.kernel.operators if step.kernel is not None else ()
             moved = sum(analysis.operators[each].traffic_bytes for each in operators)
@@ -221,7 +216,7 @@ class _PlacedChange:
         }
 
     def _level_bytes(self, records: Sequence[OperatorRecord]) -> list[Mapping[str, int]]:
-        reuse = trace_residency(_with_ends(records))
+        reuse = trace_residency(_with_last_uses(records))
         by_pass = reuse.steady if self.analysis.cache == "steady" else reuse.cold
         return [
             {} if record.state is State.FREE else self.roof.level_bytes(reuses)
@@ -231,10 +226,10 @@ class _PlacedChange:
     def _placed(
         self,
         records: Sequence[OperatorRecord],
-        farther: Sequence[_Farther],
+        farther: Sequence[_ExtraTraffic],
         types: Sequence[DType | None],
     ) -> list[Placement]:
-        """Where each operator stands, its operands being reused as the others leave them."""
+        """Return the placements of operators, with reuse distances of the quantized pass."""
         placements: list[Placement] = []
         crossing = self._level_bytes(records)
         for record, byte, more, of in zip(records, crossing, farther, types, strict=True):
@@ -242,7 +237,7 @@ class _PlacedChange:
             most: int | None = None
             for name, near in byte.items():
                 far = near + round(more.get(name, 0.0) * record.work.traffic_bytes)
-                # The nearest gives all there is, and no level more than one nearer.
+                # Traffic decreases with distance; the nearest level serves all of it.
                 most = near if most is None else max(0, min(most, far))
                 moved[name] = most
             reuses = reuses_for(moved, self.roof)
@@ -250,11 +245,11 @@ class _PlacedChange:
         return placements
 
     def _times(
-        self, farther: Sequence[_Farther], predictor: OperatorPredictor
+        self, farther: Sequence[_ExtraTraffic], predictor: OperatorPredictor
     ) -> list[Time | None]:
-        """Predictions of what torch would run for each step; None where it has no kernel."""
+        """Return the predictions of torch's kernels for each step; None: no kernel."""
         calls = torch_calls(self.changed)
-        # What has no kernel stands for itself: others find the caches as it leaves them.
+        # Steps without a kernel still affect the caches.
         run = [each or (step.record,) for each, step in zip(calls, self.changed.steps, strict=True)]
         records = [record for each in run for record in each]
         more = [one for each, one in zip(run, farther, strict=True) for _ in each]
@@ -277,10 +272,9 @@ class _PlacedChange:
             self.time = Time(s=whole.predicted_s, low_s=whole.low_s, high_s=whole.high_s)
         return times
 
-    # -- what is shown -----------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------
 
     def layers(self) -> tuple[LayerWhatIf, ...]:
-        """Each layer before and after, in the order in which they run."""
         kernels = {each.operators[0]: each for each in self.changed.kernels}
         found: list[LayerWhatIf] = []
         for layer in self.changed.structure.layers:
@@ -294,20 +288,22 @@ class _PlacedChange:
                     layer=layer,
                     bits=self.changed.bits[layer.index],
                     operators=operators,
-                    output_bits=self.changed.written(kernel) if is_quantized else FLOAT_BITS,
+                    output_bits=self.changed.written_bits(kernel) if is_quantized else FLOAT_BITS,
                     executable=executable.dtype.name,
                     has_kernel=executable.has_kernel,
                     parameters=self.changed.weight(layer).elements,
                     macs=rows[0].macs,
-                    before=_side(rows),
-                    after=_side([self._row_of[each] for each in operators if each in self._row_of]),
+                    before=_combine_rows(rows),
+                    after=_combine_rows(
+                        [self._row_of[each] for each in operators if each in self._row_of]
+                    ),
                 )
             )
         return tuple(found)
 
-    def passes(self) -> tuple[QuantizationPass, ...]:
-        """Conversions, and requantization by layers' kernels, in the order in which they run."""
-        found: list[QuantizationPass] = []
+    def passes(self) -> tuple[QuantizationOverhead, ...]:
+        """Return conversions, and requantization in layer kernels, in execution order."""
+        found: list[QuantizationOverhead] = []
         for step, row in zip(self.changed.steps, self.rows, strict=True):
             if step.kernel is None:
                 found.append(self._conversion(step, row))
@@ -317,19 +313,19 @@ class _PlacedChange:
                     found.append(self._requantization(step.record, codes, step.kernel.layer))
         return tuple(found)
 
-    def _conversion(self, step: Step, row: OperatorRow) -> QuantizationPass:
+    def _conversion(self, step: Step, row: OperatorRow) -> QuantizationOverhead:
         (before,), (after,) = row.inputs, row.outputs
         assert row.flop is not None
         names = {each.index: each.name for each in self.changed.structure.layers}
         reader = self.changed.records[row.index]
         op = reader.op.removeprefix("aten.")
         where = f"{reader.module_path} ({op})" if reader.module_path else op
-        return QuantizationPass(
-            kind="quantize" if step.is_down else "dequantize",
+        return QuantizationOverhead(
+            kind="quantize" if step.is_quantize else "dequantize",
             where=names.get(row.index, where),
             operator=row.index,
             elements=before.elements,
-            # What is left as it is has the bits of its type.
+            # Unquantized values have the bits of their type.
             from_bits=before.dtype.bits if step.from_bits == FLOAT_BITS else step.from_bits,
             to_bits=after.dtype.bits if step.to_bits == FLOAT_BITS else step.to_bits,
             read_bytes=before.byte,
@@ -342,8 +338,10 @@ class _PlacedChange:
 
     def _requantization(
         self, record: OperatorRecord, codes: TensorSpec, layer: Layer
-    ) -> QuantizationPass:
-        """Sums are read, scaled, shifted, clipped, rounded and written as codes."""
+    ) -> QuantizationOverhead:
+        """Return the requantization of a layer: sums are read, scaled, shifted, clipped,
+        rounded, written.
+        """
         elements = math.prod(codes.shape)
         flop = QUANTIZE_FLOP * elements
         sums = replace(
@@ -362,9 +360,9 @@ class _PlacedChange:
             outputs=(codes,),
             work=Work(flop=flop, min_flop=0, **traffic_of((sums,), (codes,))),
         )
-        # The sums were just written: they are as near as so many bytes can be.
+        # The sums were just written: minimum reuse distances.
         near = (Reuse(sums.byte, sums.byte), Reuse(codes.byte, sums.byte + codes.byte))
-        return QuantizationPass(
+        return QuantizationOverhead(
             kind="requantize",
             where=layer.name,
             operator=layer.index,
@@ -379,11 +377,10 @@ class _PlacedChange:
             time=None,
         )
 
-    def parts(self, passes: Sequence[QuantizationPass]) -> tuple[Part, ...]:
-        """Layers, requantization, conversions, shortcuts, and all others.
+    def parts(self, passes: Sequence[QuantizationOverhead]) -> tuple[Part, ...]:
+        """Return layers, requantization, conversions, shortcuts, and other operators.
 
-        The bytes, bounds and times before are those of the whole pass, and so are those after
-        without requantization, which kernels do before they write.
+        They add up to the whole pass, after without requantization, which is part of the kernels.
         """
         layers = {each.index for each in self.changed.structure.layers}
         part_of: dict[int, PartName] = {
@@ -415,7 +412,7 @@ class _PlacedChange:
                 after_time=_time_of(after) if self.is_timed else None,
             )
 
-        def added(name: PartName, of: Sequence[QuantizationPass]) -> Part:
+        def added(name: PartName, of: Sequence[QuantizationOverhead]) -> Part:
             return Part(
                 name=name,
                 count=len(of),
@@ -436,10 +433,10 @@ class _PlacedChange:
         )
 
 
-def _with_ends(records: Sequence[OperatorRecord]) -> tuple[OperatorRecord, ...]:
-    """The records, each with the storages that nobody touches after it.
+def _with_last_uses(records: Sequence[OperatorRecord]) -> tuple[OperatorRecord, ...]:
+    """Return the records, each with the storages that are not used after it.
 
-    What is written and never read is the result, which stays.
+    Values that are never read are results, which stay.
     """
     last: dict[int, int] = {}
     for place, record in enumerate(records):
@@ -457,7 +454,7 @@ def _with_ends(records: Sequence[OperatorRecord]) -> tuple[OperatorRecord, ...]:
 
 
 def _total(times: Iterable[Time | None]) -> Time | None:
-    """One after the other; None if one of them is unknown. The ends of intervals add up, too."""
+    """Return the sum of times and interval ends; None if one is unknown."""
     found = tuple(times)
     known = [each for each in found if each is not None]
     if len(known) != len(found):
@@ -470,7 +467,7 @@ def _total(times: Iterable[Time | None]) -> Time | None:
 
 
 def _time_of(rows: Iterable[OperatorRow]) -> Time | None:
-    """The predictions of operators, added up; None if one of them has none."""
+    """Return the summed predictions of operators; None if one has none."""
     return _total(
         None
         if row.predicted_s is None
@@ -479,17 +476,16 @@ def _time_of(rows: Iterable[OperatorRow]) -> Time | None:
     )
 
 
-def _side(rows: Sequence[OperatorRow]) -> Side:
-    """Operators taken together; level and ceiling are those of the one with the longest bound."""
+def _combine_rows(rows: Sequence[OperatorRow]) -> Side:
+    """Return the combined figures of operators, with level and ceiling of the slowest one."""
     decisive = max(rows, key=lambda row: row.eager_min_time_s or 0.0)
     flop = sum_known(row.flop for row in rows)
     eager_min_time_s = sum_eager_min_time_s(rows)
     crossing = sum(row.level_bytes.get(decisive.level, 0) for row in rows)
     attainable = None
     if eager_min_time_s is not None and decisive.bound is not Bound.UNKNOWN:
-        # The rate of all where each runs at the rate that its ceiling allows. A bound leaves out
-        # FLOP that a kernel may leave out (padding taps), so that all FLOP by the sum of bounds
-        # would lie above the roof.
+        # Combined rate with each operator at its own ceiling. Minimum times omit avoidable FLOP
+        # (padding taps), so all FLOP over their sum could exceed the roofline.
         taken_s = sum_known(
             row.flop / row.attainable_flop_per_s
             if row.flop and row.attainable_flop_per_s
@@ -516,11 +512,10 @@ def _side(rows: Sequence[OperatorRow]) -> Side:
 
 
 def _notes(
-    placed: _PlacedChange, layers: Sequence[LayerWhatIf], predictor: OperatorPredictor | None
+    placed: _PlacedPass, layers: Sequence[LayerWhatIf], predictor: OperatorPredictor | None
 ) -> Iterable[str]:
-    """What to know of the figures of a what-if, one line each."""
     analysis = placed.analysis
-    # Widths that the machine cannot compute with.
+    # Widths without a kernel.
     missing = Counter((each.bits.words, each.executable) for each in layers if not each.has_kernel)
     for (words, executable), count in missing.items():
         ceiling = placed.roof.compute(dtype(executable))
@@ -529,7 +524,7 @@ def _notes(
             f"{analysis.hardware.name} has no kernel for {words}: {counted(count, 'layer')}"
             f" {'is' if count == 1 else 'are'} a {BANDWIDTH_ONLY}, computed as {executable}{under}"
         )
-    # Widths that the machine computes with, and of which nothing was learned.
+    # Widths with a kernel, but without calibration.
     untimed = [
         each
         for each in layers
@@ -537,13 +532,14 @@ def _notes(
     ]
     if untimed and analysis.hardware.host is not None:
         types = ", ".join(dict.fromkeys(each.executable for each in untimed))
-        learned = "nothing" if predictor is None else "too little"
+        has = "has" if len(untimed) == 1 else "have"
+        calibrated = "no" if predictor is None else "insufficient"
         yield (
-            f"{counted(len(untimed), 'layer')} in {types} {'has' if len(untimed) == 1 else 'have'}"
-            f" no predicted time: {learned} of {types} on {counted(analysis.threads, 'thread')} was"
-            " measured (`roofline calibrate` measures it)"
+            f"{counted(len(untimed), 'layer')} in {types} {has} no predicted time: {calibrated}"
+            f" calibration of {types} on {counted(analysis.threads, 'thread')}"
+            " (run `roofline calibrate`)"
         )
-    # Its own time need not be known for that: what reads it is predicted by the layout.
+    # The layout affects predictions of readers, even without a predicted time here.
     writes_images = any(
         each.has_kernel
         and each.executable == INT8
@@ -552,11 +548,11 @@ def _notes(
     )
     if placed.is_timed and not analysis.run.channels_last and writes_images:
         yield (
-            "torch's int8 convolutions write images channels-last: what reads them is predicted so"
+            "torch's int8 convolutions write channels-last images; predictions of readers assume it"
         )
-    shared = weights_of_others(placed.changed)
+    shared = shared_weights(placed.changed)
     if shared:
         yield (
             f"{counted(len(shared), 'layer')} share{'s' * (len(shared) == 1)} weights with"
-            " operators that stay in floats: the size counts them twice, as codes and as floats"
+            " float operators: the model size counts them twice, as codes and as floats"
         )

@@ -1,4 +1,4 @@
-"""The data types in which a machine computes with values of few bits, and keeps them."""
+"""Data types in which a machine computes and stores quantized values."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _CODES = "codes"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executable:
-    """The data type that a layer would be computed in on a machine.
+    """Data type that a layer is computed in on a machine.
 
-    ``has_kernel``: that type is as wide as weights and activations, and the machine has it.
+    ``has_kernel``: the machine has the type, and it is as wide as weights and activations.
     """
 
     dtype: DType
@@ -29,16 +29,14 @@ class Executable:
 
 @dataclass(frozen=True)
 class Widths:
-    """The data types that a machine has for so many threads, by the ceilings of its library, else
-    of its hardware.
-    """
+    """Data types of a machine, from its library ceilings, else from its hardware ceilings."""
 
     profile: HardwareProfile
     threads: int
 
     @cached_property
     def _rates(self) -> dict[str, dict[str, float]]:
-        """The highest ceiling of every type, that on as many threads where it is known."""
+        """Highest ceiling of each data type, for this number of threads if available."""
         found: dict[str, dict[str, tuple[bool, float]]] = {"library": {}, "hardware": {}}
         for each in self.profile.compute:
             rank = (each.threads == self.threads, each.peak_flop_per_s)
@@ -50,12 +48,12 @@ class Widths:
         }
 
     def has_kernel(self, name: str) -> bool:
-        """Whether a type can be run: torch ran it here, or a data sheet has it."""
+        """Return whether a type runs: on torch here, or according to a data sheet."""
         return name in (self._rates["library"] or self._rates["hardware"])
 
     @cached_property
     def half(self) -> DType | None:
-        """The faster of both floating types of 16 bits; None where the machine has neither."""
+        """Faster 16-bit floating-point type; None: the machine has none."""
         for rates in self._rates.values():
             known = [each for each in _HALVES if each in rates]
             if known:
@@ -63,8 +61,13 @@ class Widths:
         return None
 
     def executable(self, bits: LayerBits, base: DType) -> Executable:
-        """What a layer of these bits is computed in, if its tensors are of `base` as it is."""
-        weights, activations = own_bits(bits.weights, base), own_bits(bits.activations, base)
+        """Return the data type that a layer of these bits is computed in; `base` is its original
+        type.
+        """
+        weights, activations = (
+            effective_bits(bits.weights, base),
+            effective_bits(bits.activations, base),
+        )
         if min(weights, activations) == base.bits:
             return Executable(dtype=base, has_kernel=True)
         found = self._narrowest(max(weights, activations), base)
@@ -78,8 +81,8 @@ class Widths:
         half = self.half
         return half if half is not None and bits <= half.bits < base.bits else base
 
-    def kept_in(self, bits: int, *, is_weight: bool = False) -> DType:
-        """The type of values of so many bits: torch's where it computes with them, else codes."""
+    def storage_type(self, bits: int, *, is_weight: bool = False) -> DType:
+        """Return the type of stored values: torch's if it computes with this width, else codes."""
         half = self.half
         if half is not None and bits == half.bits and self.has_kernel(half.name):
             return half
@@ -88,11 +91,11 @@ class Widths:
         return DType(f"{_CODES}{bits}", bits, "int" if is_weight else "uint")
 
 
-def own_bits(bits: int, base: DType) -> int:
-    """The bits of what is asked to have `bits`, or is left as it is, in `base`."""
+def effective_bits(bits: int, base: DType) -> int:
+    """Return the bit width of `bits` in data type `base`: unquantized values keep their own."""
     return base.bits if bits == FLOAT_BITS else min(bits, base.bits)
 
 
-def is_codes(of: DType) -> bool:
-    """Whether torch has no type for such values."""
+def is_code_type(of: DType) -> bool:
+    """Return whether torch has no such data type."""
     return of.name.startswith(_CODES)

@@ -103,12 +103,10 @@ class Cluster:
 
     @property
     def spots(self) -> tuple[Spot | None, Spot | None]:
-        """Positions before and after."""
         return self.before.spot, self.after.spot
 
     @property
     def saving_s(self) -> float:
-        """Time before minus time after, where both are known."""
         return (self.before.time_s or 0.0) - (self.after.time_s or 0.0)
 
 

@@ -398,7 +398,6 @@ class _PartitionedSearch:
         return len(homes) > 1 or _NO_PIECE in homes
 
     def _pieces_of(self, match: Match) -> set[int]:
-        """Return the pieces that contain the operators of a match."""
         nodes = self.original.graph.nodes
         numbers = (n for n in match.numbers if n not in nodes or nodes[n].op != INPUT)
         return {self._piece_of.get(number, _NO_PIECE) for number in numbers}

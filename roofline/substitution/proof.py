@@ -278,7 +278,6 @@ class Prover:
         return tuple(each for each in found if each is not None)
 
     def fails(self, graph: Graph, like: Proof) -> bool:
-        """Return whether a graph fails the same comparison as another one."""
         result = self._built(graph, like.weights, like.dtype)
         proof = self._proof(result, like.weights, like.dtype, like.inputs)
         return proof is not None and not proof.holds

@@ -127,7 +127,6 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Return whether the error is within its limit."""
         return self.largest_error <= self.limit
 
 
@@ -154,7 +153,6 @@ class Rounds:
 
     @property
     def is_faster(self) -> bool:
-        """Return whether the interval lies above 1."""
         return self.speedup_low > 1.0
 
     @property
@@ -253,7 +251,6 @@ class Optimization(Result):
 
     @property
     def is_kept(self) -> bool:
-        """Return whether the original is returned."""
         return self.decision in ("not faster", "nothing found")
 
     @property

@@ -105,7 +105,6 @@ class SearchResult:
 
     @property
     def best(self) -> Candidate:
-        """Graph of the lowest cost; the original without a gain."""
         return self.candidates[0] if self.candidates else self.original
 
 
@@ -125,7 +124,6 @@ def make_application(
 
 
 def new_nodes(before: Graph, after: Graph) -> tuple[int, ...]:
-    """Return the nodes that a rewrite added, in order."""
     return tuple(n for n in range(before.next_number, after.next_number) if n in after.nodes)
 
 
@@ -174,11 +172,9 @@ class Refusals:
             self.keep(Refusal(rule=rule.name, match=match, where=place, reason=reason))
 
     def keep(self, refusal: Refusal) -> None:
-        """Store a refusal of another search, unless known."""
         self._kept.setdefault((refusal.rule, refusal.where, refusal.reason), refusal)
 
     def all(self) -> tuple[Refusal, ...]:
-        """Return all refusals, in order of discovery."""
         return tuple(self._kept.values())
 
 
@@ -327,8 +323,7 @@ class RestOfModel:
     touched_bytes: int = 0
 
 
-class _TimeLimitError(Exception):
-    """Time limit reached."""
+class _TimeLimitError(Exception): ...
 
 
 def search(

@@ -122,14 +122,14 @@ def test_mistakes_end_in_a_line_before_anything_is_asked(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--weights", "0"], "weights: 0 bits; must be a whole number from 1 to 16, or 32"),
+        (["--weights", "0"], "weights: 0 bits; must be an integer from 1 to 16, or 32"),
         (["--activations", "17"], "activations: 17 bits; must be"),
         (["--first-last", "33"], "first_last: 33 bits; must be"),
         (["--sweep", "2,99"], "--sweep: 99 bits; must be"),
-        (["--sweep", "4,4"], "--sweep: 4 bits are given twice"),
+        (["--sweep", "4,4"], "--sweep: 4 bits given twice"),
         (["--policy", "no.json"], "no.json: no such file"),
         (["--policy", "odd.json"], "odd.json: unknown key 'weight'"),
-        (["--policy", "odd.json", "--weights", "2"], "--weights has no effect beside --policy"),
+        (["--policy", "odd.json", "--weights", "2"], "--weights has no effect with --policy"),
         (["--size-budget", "1MB"], "--size-budget has no effect without --sensitivity"),
         (["--sensitivity", "--size-budget", "1"], "--size-budget 1: must be a size"),
         (["--sensitivity", "--time-budget", "soon"], "--time-budget soon: must be a time"),
@@ -178,7 +178,7 @@ def test_a_model_without_layers_ends_in_a_line(
 ) -> None:
     assert run(["quantize", "relu()@1x4", "--hardware", "v100"]) == 2
     said = capsys.readouterr()
-    assert "has no layer that could be quantized" in said.err
+    assert "has no layer to quantize" in said.err
     assert len(said.err.splitlines()) == 1
 
 

@@ -16,7 +16,7 @@ from roofline.latency.features import FRESH_BYTE, features_of, fresh_bytes, log2
 from roofline.latency.learning import SHARED_FEATURES, Example, GroupModel
 from roofline.latency.samples import OperatorFeatures
 from roofline.placement import Placement, Roof, place
-from roofline.quantization.native_variants import in_int8, int8_kernels, why_no_int8
+from roofline.quantization.native_variants import quantize_int8, int8_kernels, int8_problem
 from roofline.run import Run
 from roofline.workload.capture.passes import capture
 from roofline.workload.capture.training import TrainingConfig
@@ -249,10 +249,10 @@ def test_a_kernel_of_no_size_has_facts_all_the_same() -> None:
 
 def int8_facts(model: nn.Module, *shape: int) -> list[OperatorFeatures]:
     """Of what torch's own kernels are called with once a model is quantised."""
-    if why_no_int8():
-        pytest.skip(why_no_int8())
+    if int8_problem():
+        pytest.skip(int8_problem())
     with int8_kernels():
-        return facts(in_int8(model, Inputs(shape)), torch.zeros(shape))
+        return facts(quantize_int8(model, Inputs(shape)), torch.zeros(shape))
 
 
 @pytest.mark.parametrize(

@@ -7,18 +7,18 @@ import pytest
 from roofline.latency.calibration_set import CalibrationCase, int8_designs
 from roofline.pipeline.calibrations import case_workload
 from roofline.pipeline.timing import materialize_model
-from roofline.quantization.native_variants import in_int8, int8_kernels, why_no_int8
+from roofline.quantization.native_variants import int8_kernels, int8_problem, quantize_int8
 from roofline.run import RunOptions
 from roofline.workload.capture.passes import capture
 from roofline.workload.operators import OperatorRecord
 
-pytestmark = pytest.mark.skipif(bool(why_no_int8()), reason=why_no_int8() or "there is int8")
+pytestmark = pytest.mark.skipif(bool(int8_problem()), reason=int8_problem() or "there is int8")
 
 
 def records(subject: CalibrationCase) -> tuple[OperatorRecord, ...]:
     asked = case_workload(subject, RunOptions(channels_last=subject.channels_last))
     with int8_kernels():
-        model = in_int8(materialize_model(asked), asked.given)
+        model = quantize_int8(materialize_model(asked), asked.given)
         return capture(model, asked.given, name=subject.name, run=asked.run).records
 
 

@@ -44,7 +44,7 @@ from roofline.pipeline.profiles import profile
 from roofline.pipeline.timing import Bench
 from roofline.pipeline.validations import validate
 from roofline.quantization import native_variants as quantised
-from roofline.quantization.native_variants import why_no_int8
+from roofline.quantization.native_variants import int8_problem
 from roofline.workload.operators import State
 from tests import builders
 
@@ -314,8 +314,8 @@ def test_disturbed_runs_are_not_kept(measured: list[str], monkeypatch: pytest.Mo
 def test_int8_is_measured_on_its_own_layers(
     measured: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if why_no_int8():
-        pytest.skip(why_no_int8())
+    if int8_problem():
+        pytest.skip(int8_problem())
     monkeypatch.setattr(calibrations, "int8_designs", lambda: (subject(12), subject(20)))
     monkeypatch.setattr(calibrations, "int8_models", lambda: (subject(28, "d"),))
     engine = torch.backends.quantized.engine
@@ -340,8 +340,8 @@ def test_int8_is_measured_on_its_own_layers(
 def test_weights_of_int8_are_packed_on_the_threads_that_run_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if why_no_int8():
-        pytest.skip(why_no_int8())
+    if int8_problem():
+        pytest.skip(int8_problem())
     packed: dict[torch.nn.Module, int] = {}
     ran: list[tuple[int, int]] = []
 
@@ -355,7 +355,7 @@ def test_weights_of_int8_are_packed_on_the_threads_that_run_them(
         disturbed = SimpleNamespace(are_disturbed=True)
         return SimpleNamespace(timed=SimpleNamespace(run=disturbed))
 
-    monkeypatch.setattr(quantised, "in_int8", in_int8)
+    monkeypatch.setattr(quantised, "quantize_int8", in_int8)
     monkeypatch.setattr(calibrations, "measure", measure)
     step = Step(case=subject(12), dtype="int8")
     here = cast("Bench", SimpleNamespace(topology=SimpleNamespace(cores=())))
@@ -366,8 +366,8 @@ def test_weights_of_int8_are_packed_on_the_threads_that_run_them(
 def test_a_layer_that_torch_cannot_quantise_is_skipped(
     measured: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if why_no_int8():
-        pytest.skip(why_no_int8())
+    if int8_problem():
+        pytest.skip(int8_problem())
     pooled = replace(subject(4, kind="max_pool"), sizes=(3, 2))
     monkeypatch.setattr(calibrations, "int8_designs", lambda: (pooled, subject(12)))
     monkeypatch.setattr(calibrations, "int8_models", tuple)

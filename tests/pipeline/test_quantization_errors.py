@@ -38,7 +38,7 @@ def small() -> nn.Module:
 
 
 def error_of(errors: OutputErrors, name: str, bits: LayerBits) -> float:
-    return errors.of_each({name: [bits]}, lambda *_: None)[name, bits]
+    return errors.layer_errors({name: [bits]}, lambda *_: None)[name, bits]
 
 
 # -- what is run -----------------------------------------------------------------------------------
@@ -146,7 +146,9 @@ def test_models_that_do_not_repeat_themselves(way: str) -> None:
                 case _:
                     return torch.cat([y] * self.calls)
 
-    words = "a second pass changes how many" if way == "grows" else "gives other outputs when it"
+    words = (
+        "a second pass changes the number" if way == "grows" else "requires deterministic outputs"
+    )
     with pytest.raises(ModelError, match=words) as caught:
         errors_for(Restless(), torch.randn(2, 4))
     assert "\n" not in str(caught.value)
@@ -182,7 +184,9 @@ def test_outputs_whose_sizes_depend_on_values_are_one_line() -> None:
     torch.manual_seed(0)
     errors = errors_for(Chosen(), torch.randn(32, 4))
     bits = LayerBits(weights=1, activations=1)
-    with pytest.raises(ModelError, match="layer 'one' in w1a1 changes how many outputs") as caught:
+    with pytest.raises(
+        ModelError, match="layer 'one' in w1a1 changes the number or sizes of outputs"
+    ) as caught:
         error_of(errors, "one", bits)
     assert "\n" not in str(caught.value)
 

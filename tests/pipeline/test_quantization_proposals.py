@@ -16,8 +16,8 @@ from roofline.errors import InputError
 from roofline.pipeline.quantizing import quantize
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import WhatIf
-from roofline.quantization.sensitivity import Budget, Search, candidates_of, places_of
-from roofline.quantization.what_ifs import what_if
+from roofline.quantization.sensitivity import Budget, PolicySearch, candidates_of, layers_by_module
+from roofline.quantization.what_ifs import evaluate_policy
 from tests import builders
 
 MACHINE = builders.profile(
@@ -46,26 +46,31 @@ def analysis() -> roofline.Analysis:
 
 
 def ask(policy: Policy) -> WhatIf:
-    return what_if(analysis(), policy)
+    return evaluate_policy(analysis(), policy)
 
 
-def search_for(budget: Budget, seed: int, asked: Policy) -> Search:
+def search_for(budget: Budget, seed: int, asked: Policy) -> PolicySearch:
     """With errors that fall with the bits of a layer, of which some suffer more than others."""
     random, first = Random(seed), ask(asked)
     candidates = {
-        name: candidates_of(each[0].layer, asked) for name, each in places_of(first).items()
+        name: candidates_of(each[0].layer, asked) for name, each in layers_by_module(first).items()
     }
     errors: dict[tuple[str, LayerBits], float] = {}
     for name, widths in candidates.items():
         scale = 10 ** random.uniform(-2, 0)
         for bits in widths:
             errors[name, bits] = scale * 2.0**-bits.weights
-    return Search(
-        asked=first, ask=ask, budget=budget, basis="bound", errors=errors, candidates=candidates
+    return PolicySearch(
+        asked=first,
+        evaluate=ask,
+        budget=budget,
+        basis="bound",
+        errors=errors,
+        candidates=candidates,
     )
 
 
-def all_policies(search: Search) -> list[tuple[float, WhatIf]]:
+def all_policies(search: PolicySearch) -> list[tuple[float, WhatIf]]:
     """Each choice of widths with its squared errors, and what it comes to."""
     found: list[tuple[float, WhatIf]] = []
     for combination in itertools.product(*search.candidates.values()):
@@ -100,7 +105,7 @@ def test_no_choice_that_keeps_to_a_size_does_less_harm(share: float, seed: int) 
 def test_a_budget_of_time_without_times_is_refused_before_layers_are_quantized() -> None:
     bare = builders.profile([], [])
     told: list[str] = []
-    with pytest.raises(InputError, match="time_budget: no time is known of the whole pass"):
+    with pytest.raises(InputError, match="time_budget: unknown time of the whole pass"):
         quantize(
             Normed(),
             (1, 3, 9, 9),

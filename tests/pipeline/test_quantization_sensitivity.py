@@ -12,13 +12,13 @@ import torch
 from torch import nn
 
 import roofline
-from roofline.pipeline.quantization_sensitivity import sensitivity_of
+from roofline.pipeline.quantization_sensitivity import measure_sensitivity
 from roofline.pipeline.runs import build_workload
 from roofline.quantization import calibrate_clipping, quantize_model
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import Sensitivity, WhatIf
 from roofline.quantization.sensitivity import Budget
-from roofline.quantization.what_ifs import what_if
+from roofline.quantization.what_ifs import evaluate_policy
 from roofline.run import RunOptions
 
 XEON = Path(__file__).parents[2] / "hwprofiles" / "xeon-8592plus.toml"
@@ -81,10 +81,10 @@ def found_for(
         analysis = roofline.analyze(model, x, hardware=XEON)
 
     def ask(policy: Policy) -> WhatIf:
-        return what_if(analysis, policy, None)
+        return evaluate_policy(analysis, policy, None)
 
     first = ask(policy)
-    return sensitivity_of(asked, first, ask=ask, **options), first
+    return measure_sensitivity(asked, first, evaluate=ask, **options), first
 
 
 def relative_error(model: nn.Module, other: nn.Module, x: torch.Tensor) -> float:
@@ -210,7 +210,9 @@ def test_a_size_budget_is_held_by_the_whole_model(
     assert proposal is not None
     assert proposal.is_within
     analysis = analysis_of_small()
-    assert proposal.model_bytes == what_if(analysis, proposal.policy, None).model_bytes_after
+    assert (
+        proposal.model_bytes == evaluate_policy(analysis, proposal.policy, None).model_bytes_after
+    )
     assert proposal.model_bytes <= size_bytes
     quantized = quantize_model(model, proposal.policy, x)
     calibrate_clipping(quantized, [x])
@@ -251,14 +253,16 @@ def test_what_the_user_named_stays(model: nn.Module, x: torch.Tensor):
 
 def test_a_time_budget_goes_by_bounds_where_nothing_was_learned(model: nn.Module, x: torch.Tensor):
     analysis = analysis_of_small()
-    floats = what_if(analysis, FLOATS, None).eager_min_time_after_s
-    least = what_if(analysis, Policy(), None).eager_min_time_after_s
+    floats = evaluate_policy(analysis, FLOATS, None).eager_min_time_after_s
+    least = evaluate_policy(analysis, Policy(), None).eager_min_time_after_s
     assert floats is not None
     assert least is not None
     budget = Budget(time_s=(floats + least) / 2)
     found, _ = found_for(model, x, Policy(), budget=budget)
     proposal = found.proposal
     assert proposal is not None
-    assert proposal.time_s == what_if(analysis, proposal.policy, None).eager_min_time_after_s
+    assert (
+        proposal.time_s == evaluate_policy(analysis, proposal.policy, None).eager_min_time_after_s
+    )
     assert proposal.is_within == (proposal.time_s is not None and proposal.time_s <= budget.time_s)  # pyright: ignore[reportOperatorIssue]
-    assert "by bounds" in proposal.budget
+    assert "(minimum time)" in proposal.budget

@@ -16,7 +16,7 @@ import roofline
 from roofline.core import schema
 from roofline.errors import FileFormatError, HardwareError, InputError, MeasurementError, ModelError
 from roofline.pipeline import native_variants, quantizing
-from roofline.pipeline.quantizing import budget_of, policy_of, quantize, widths_of
+from roofline.pipeline.quantizing import check_widths, parse_budget, quantize, resolve_policy
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import BANDWIDTH_ONLY, NativeVariant
 from roofline.quantization.sensitivity import Budget
@@ -186,12 +186,12 @@ def test_a_saved_result_is_a_policy(tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     found = quantize(Block(), IMAGE, hardware=MACHINE, weights=3, activations=5, shortcut="low")
     found.save(file)
-    assert policy_of(file) == found.what_if.policy
+    assert resolve_policy(file) == found.what_if.policy
     proposed = quantize(Block(), IMAGE, hardware=MACHINE, sensitivity=True, size_budget="1kB")
     proposed.save(file, overwrite=True)
     assert proposed.sensitivity is not None
     assert proposed.sensitivity.proposal is not None
-    assert policy_of(file) == proposed.sensitivity.proposal.policy
+    assert resolve_policy(file) == proposed.sensitivity.proposal.policy
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ def test_native_variants_are_asked_for_the_same_pass(
         assert other.policy.weights == 16
         return (variant,), ("the clock was low",)
 
-    monkeypatch.setattr(native_variants, "native_variants", stand_in)
+    monkeypatch.setattr(native_variants, "measure_variants", stand_in)
     model, told = Block(), list[tuple[float, str]]()
     found = quantize(
         model,
@@ -271,19 +271,19 @@ def test_a_policy_is_read_from_a_file(tmp_path: Path) -> None:
     )
     file = tmp_path / "policy.json"
     file.write_text(json.dumps(schema.to_data(policy)))
-    assert policy_of(file) == policy
+    assert resolve_policy(file) == policy
     file.write_text('{"weights": 4}')
-    assert policy_of(str(file)) == Policy(weights=4)
+    assert resolve_policy(str(file)) == Policy(weights=4)
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
         ("{", "not valid JSON at line 1"),
-        ("[2, 2]", "is no policy: it must be a table"),
+        ("[2, 2]", "is not a policy: expected a table"),
         ('{"weight": 2}', "unknown key 'weight'; did you mean 'weights'"),
         ('{"weights": 2.5}', "weights: expected a whole number, got 2.5"),
-        ('{"weights": 17}', "weights: 17 bits; must be a whole number from 1 to 16"),
+        ('{"weights": 17}', "weights: 17 bits; must be an integer from 1 to 16"),
         ('{"shortcut": "none"}', "shortcut: expected one of 'full', 'low', got 'none'"),
         ('{"per_channel": "yes"}', "per_channel: expected true or false, got 'yes'"),
         ('{"layers": [1]}', "layers: expected a table with keys"),
@@ -294,7 +294,7 @@ def test_a_policy_is_read_from_a_file(tmp_path: Path) -> None:
             "layers.a: weights: 17 bits",
         ),
         ('{"kind": "optimization"}', "is no policy but a file of kind 'optimization'"),
-        ('{"kind": "quantization"}', "it has no 'schema_version'"),
+        ('{"kind": "quantization"}', "the file has no 'schema_version'"),
         (
             '{"kind": "quantization", "schema_version": 9, "what_ifs": []}',
             "schema_version 9: written by an older version of roofline",
@@ -313,7 +313,7 @@ def test_what_is_no_policy_is_said_in_a_line(content: str, words: str, tmp_path:
     file = tmp_path / "policy.json"
     file.write_text(content)
     with pytest.raises(FileFormatError) as caught:
-        policy_of(file)
+        resolve_policy(file)
     assert words in str(caught.value)
     assert str(caught.value).startswith(str(file))
     assert "\n" not in str(caught.value)
@@ -321,7 +321,7 @@ def test_what_is_no_policy_is_said_in_a_line(content: str, words: str, tmp_path:
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match="no such file"):
-        policy_of(tmp_path / "nowhere.json")
+        resolve_policy(tmp_path / "nowhere.json")
 
 
 @pytest.mark.parametrize(
@@ -335,41 +335,41 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_other_options_beside_a_policy_are_refused(option: str, value: Any) -> None:
-    words = f"{option} has no effect beside policy"
+    words = f"{option} has no effect with policy"
     with pytest.raises(InputError, match=words):
         quantize(Block(), IMAGE, hardware=MACHINE, policy=Policy(), **{option: value})
 
 
 def test_sweeps() -> None:
-    assert widths_of([8, 2, 4]) == (8, 2, 4)
-    assert widths_of(range(1, 17)) == tuple(range(1, 17))
-    assert widths_of(()) == ()
+    assert check_widths([8, 2, 4]) == (8, 2, 4)
+    assert check_widths(range(1, 17)) == tuple(range(1, 17))
+    assert check_widths(()) == ()
 
 
 def test_budgets() -> None:
-    assert budget_of(None, None, sensitivity=False) is None
-    assert budget_of(1000, None, sensitivity=True) == Budget(size_bytes=1000)
-    assert budget_of("1.5MB", None, sensitivity=True) == Budget(size_bytes=1_500_000)
-    assert budget_of(None, 1, sensitivity=True) == Budget(time_s=1.0)
-    assert budget_of(None, "5ms", sensitivity=True) == Budget(time_s=0.005)
+    assert parse_budget(None, None, sensitivity=False) is None
+    assert parse_budget(1000, None, sensitivity=True) == Budget(size_bytes=1000)
+    assert parse_budget("1.5MB", None, sensitivity=True) == Budget(size_bytes=1_500_000)
+    assert parse_budget(None, 1, sensitivity=True) == Budget(time_s=1.0)
+    assert parse_budget(None, "5ms", sensitivity=True) == Budget(time_s=0.005)
 
 
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
         ({"weights": 0}, InputError, "weights: 0 bits"),
-        ({"weights": 17}, InputError, "weights: 17 bits; must be a whole number from 1 to 16"),
+        ({"weights": 17}, InputError, "weights: 17 bits; must be an integer from 1 to 16"),
         ({"activations": -2}, InputError, "activations: -2 bits"),
         ({"activations": True}, InputError, "activations: True bits"),
         ({"weights": 2.0}, InputError, r"weights: 2\.0 bits"),
         ({"first_last": 64}, InputError, "first_last: 64 bits"),
         ({"shortcut": "half"}, InputError, "shortcut='half': choose full or low"),
         ({"per_channel": 1}, InputError, "per_channel=1: must be True or False"),
-        ({"policy": Policy(), "weights": 2}, InputError, "weights has no effect beside policy"),
+        ({"policy": Policy(), "weights": 2}, InputError, "weights has no effect with policy"),
         ({"policy": {"weights": 2}}, InputError, "got dict"),
         ({"policy": "nowhere.json"}, FileFormatError, "nowhere.json: no such file"),
         ({"sweep": [2, 0]}, InputError, "sweep: 0 bits"),
-        ({"sweep": [2, 2]}, InputError, "sweep: 2 bits are given twice"),
+        ({"sweep": [2, 2]}, InputError, "sweep: 2 bits given twice"),
         ({"sweep": "2,3"}, InputError, "expected widths in bits, such as"),
         ({"sweep": 3}, InputError, "expected widths in bits, such as"),
         ({"size_budget": 1000}, InputError, "size_budget has no effect without sensitivity=True"),
@@ -377,7 +377,7 @@ def test_budgets() -> None:
         (
             {"sensitivity": True, "size_budget": "1MB", "time_budget": "1ms"},
             InputError,
-            "size_budget and time_budget: give one of both",
+            "size_budget and time_budget: give only one",
         ),
         (
             {"sensitivity": True, "size_budget": "big"},
@@ -465,15 +465,15 @@ def scripted() -> nn.Module:
 @pytest.mark.parametrize(
     ("model", "inputs", "words"),
     [
-        (lambda: nn.ReLU(), (1, 4), "ReLU has no layer that could be quantized"),
+        (lambda: nn.ReLU(), (1, 4), "ReLU has no layer to quantize"),
         (
             Rounded,
             torch.ones(2, 4, dtype=torch.int64),
-            "Rounded has no layer that could be quantized",
+            "Rounded has no layer to quantize",
         ),
         (scripted, (2, 4), "is scripted; quantize the module that it was made of"),
-        (packed, (2, 4), "is quantized already"),
-        (quantized, (2, 4), "is quantized already"),
+        (packed, (2, 4), "is already quantized"),
+        (quantized, (2, 4), "is already quantized"),
     ],
 )
 def test_models_that_cannot_be_quantized_are_refused_in_a_line(
@@ -486,7 +486,7 @@ def test_models_that_cannot_be_quantized_are_refused_in_a_line(
 
 def test_layers_that_there_are_not_are_refused_with_the_nearest() -> None:
     policy = Policy(layers={"iner": LayerBits(weights=2, activations=2)})
-    with pytest.raises(InputError, match="'iner' is no layer of Block; did you mean 'inner'"):
+    with pytest.raises(InputError, match="Block has no layer 'iner'; did you mean 'inner'"):
         quantize(Block(), IMAGE, hardware=MACHINE, policy=policy)
 
 

@@ -20,21 +20,21 @@ from roofline.pipeline import native_variants as pipeline
 from roofline.pipeline.fresh_processes import run_here
 from roofline.pipeline.measured_comparisons import Candidate
 from roofline.pipeline.native_variants import (
-    WAYS,
+    VARIANTS,
     TimedPair,
-    Way,
-    native_variants,
-    policy_of,
-    timed_pair,
+    Variant,
+    measure_variants,
+    time_pair,
+    variant_policy,
 )
-from roofline.quantization.native_variants import VariantKind, why_no_int8
+from roofline.quantization.native_variants import VariantKind, int8_problem
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import NativeVariant
 from roofline.run import RunOptions
 
 SHEET = "10980xe"
 SHAPE = (1, 3, 8, 8)
-STATIC = next(each for each in WAYS if each.kind == "int8 static")
+STATIC = next(each for each in VARIANTS if each.kind == "int8 static")
 
 
 class Net(nn.Module):
@@ -68,7 +68,7 @@ def processes_of(answer: Callable[[VariantKind, int], Any]) -> Callable[[], Any]
     """Processes in which a way gives what `answer` says."""
 
     def run(function: object, _here: object, _asked: object, kind: Any, count: int) -> Any:
-        assert function is timed_pair
+        assert function is time_pair
         return answer(kind, count)
 
     return lambda: nullcontext(run)
@@ -110,7 +110,7 @@ def found(
     sets: Sequence[str] = ("avx512_bf16",),
     **options: Any,
 ) -> dict[str, NativeVariant]:
-    result, conditions = native_variants(
+    result, conditions = measure_variants(
         Net(),
         torch.zeros(SHAPE),
         options=RunOptions(),
@@ -139,8 +139,8 @@ def test_rounds_are_compared_one_by_one_and_stand_beside_the_what_if() -> None:
         return pair_of((2.0, 1.0), (4.0, 2.0), (2.0, 0.8))
 
     ways = found(answer, rounds=3)
-    assert asked == [(each.kind, 3) for each in WAYS]
-    assert list(ways) == [each.name for each in WAYS]
+    assert asked == [(each.kind, 3) for each in VARIANTS]
+    assert list(ways) == [each.name for each in VARIANTS]
     one = ways["int8 (torch.ao, static)"]
     assert (one.before_s, one.after_s, one.speedup, one.rounds) == (2.0, 1.0, 2.0, 3)
     assert one.speedup_low is not None and one.speedup_high is not None
@@ -175,9 +175,9 @@ def test_seven_rounds_are_usual_and_one_has_no_interval() -> None:
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (ModelError("it cannot be made: no"), "it cannot be made: no"),
+        (ModelError("conversion failed: no"), "conversion failed: no"),
         (MeasurementError("its process was ended by SIGSEGV"), "its process was ended by SIGSEGV"),
-        (MemoryError(), "it ran out of memory"),
+        (MemoryError(), "out of memory"),
     ],
 )
 def test_a_way_that_fails_says_why_and_others_go_on(error: Exception, said: str) -> None:
@@ -206,7 +206,7 @@ def test_bfloat16_is_left_out_where_it_says_nothing() -> None:
         assert kind != "bfloat16"
         return pair_of((1.0, 1.0))
 
-    assert "does not compute" in found(answer, sets=("avx2",))["bfloat16"].why_not
+    assert "no bfloat16 arithmetic" in found(answer, sets=("avx2",))["bfloat16"].why_not
     half = roofline.analyze(Net(), torch.zeros(SHAPE), hardware=SHEET, threads=1, dtype="bfloat16")
     assert "as it is" in found(answer, analysis=half)["bfloat16"].why_not
 
@@ -233,7 +233,7 @@ def test_what_could_not_run_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> Non
             after=None,
         )
 
-    result, _ = native_variants(
+    result, _ = measure_variants(
         "conv2d(3,4,3)@1x3x8x8",
         options=RunOptions(),
         analysis=convolution,
@@ -256,17 +256,17 @@ def test_progress_goes_from_way_to_way() -> None:
         lambda _kind, _count: pair_of((1.0, 1.0)),
         progress=lambda done, what: told.append((done, what)),
     )
-    assert told == [(place / len(WAYS), each.name) for place, each in enumerate(WAYS)]
+    assert told == [(place / len(VARIANTS), each.name) for place, each in enumerate(VARIANTS)]
 
 
 def test_policies_are_of_all_layers_or_of_linear_ones() -> None:
     layers = [("body.0", "first"), ("head", "last")]
 
-    def bits(way: Way) -> list[str]:
-        policy = policy_of(way, ANALYSIS, what_if_of)
+    def bits(way: Variant) -> list[str]:
+        policy = variant_policy(way, ANALYSIS, what_if_of)
         return [policy.bits_of(name, place).words for name, place in layers]  # pyright: ignore[reportArgumentType]
 
-    assert [bits(each) for each in WAYS] == [
+    assert [bits(each) for each in VARIANTS] == [
         ["w16a16", "w16a16"],
         ["w8a8", "w8a8"],
         ["w32a32", "w8a8"],
@@ -285,12 +285,12 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("kind", ["bfloat16", "int8 static", "int8 dynamic"])
 def test_models_are_really_run(kind: VariantKind, quickly: None) -> None:
-    if kind != "bfloat16" and why_no_int8():
-        pytest.skip(why_no_int8())
+    if kind != "bfloat16" and int8_problem():
+        pytest.skip(int8_problem())
     model = Net().train()
     weight = model.head.weight.clone()
     with bench_of()() as here:
-        timed = timed_pair(here, original(model), kind, 2)
+        timed = time_pair(here, original(model), kind, 2)
     assert len(timed.rounds) == 2
     assert all(each.measured_s > 0 for pair in timed.rounds for each in pair)
     assert timed.error is not None and 0 < timed.error < 0.2
@@ -306,7 +306,7 @@ def test_the_same_model_has_the_same_error_every_time(quickly: None) -> None:
     """Weights of a name are random ones, and so are inputs of a shape: the same in any process."""
     with bench_of()() as here:
         errors = {
-            timed_pair(here, original("conv2d(3,8,3)+relu@1x3x9x9", None), "bfloat16", 1).error
+            time_pair(here, original("conv2d(3,8,3)+relu@1x3x9x9", None), "bfloat16", 1).error
             for _ in range(2)
         }
     assert len(errors) == 1
@@ -322,13 +322,13 @@ def test_a_model_that_other_processes_cannot_load_is_timed_in_this_one(
         raise AssertionError("it was to stay here")
 
     monkeypatch.setattr(pipeline, "fresh_processes", forbidden)
-    result, conditions = native_variants(
+    result, conditions = measure_variants(
         Local(),
         torch.zeros(SHAPE),
         options=RunOptions(),
         analysis=ANALYSIS,
         what_if_of=what_if_of,
-        ways=WAYS[:1],
+        ways=VARIANTS[:1],
         rounds=1,
         on=bench_of("avx512_bf16"),
     )
@@ -346,12 +346,12 @@ def test_one_that_can_be_loaded_has_new_processes(monkeypatch: pytest.MonkeyPatc
     few = Effort(warm_ups=0, min_rounds=1, max_rounds=1, budget_s=0.0)
     monkeypatch.setattr(pipeline, "_EFFORT", few)
     monkeypatch.setattr(pipeline, "fresh_processes", processes)
-    _, conditions = native_variants(
+    _, conditions = measure_variants(
         "linear(8,8)@2x8",
         options=RunOptions(),
         analysis=ANALYSIS,
         what_if_of=what_if_of,
-        ways=WAYS[:1],
+        ways=VARIANTS[:1],
         rounds=1,
         on=bench_of("avx512_bf16"),
     )

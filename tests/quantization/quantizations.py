@@ -15,12 +15,12 @@ from roofline.quantization.result import (
     LayerSensitivity,
     LayerWhatIf,
     NativeVariant,
+    OverheadKind,
     Part,
     PartName,
-    PassKind,
     Proposal,
     Quantization,
-    QuantizationPass,
+    QuantizationOverhead,
     Sensitivity,
     Side,
     WhatIf,
@@ -232,7 +232,7 @@ def part(
     )
 
 
-def one_pass(kind: PassKind, where: str, **changes: Any) -> QuantizationPass:
+def one_pass(kind: OverheadKind, where: str, **changes: Any) -> QuantizationOverhead:
     """1000 elements, from 32 bits to 2."""
     values: dict[str, Any] = {
         "operator": 0,
@@ -246,10 +246,10 @@ def one_pass(kind: PassKind, where: str, **changes: Any) -> QuantizationPass:
         "eager_min_time_s": 1e-7,
         "time": None,
     }
-    return QuantizationPass(kind=kind, where=where, **{**values, **changes})
+    return QuantizationOverhead(kind=kind, where=where, **{**values, **changes})
 
 
-def passes() -> tuple[QuantizationPass, ...]:
+def passes() -> tuple[QuantizationOverhead, ...]:
     """Three requantizations, two of them alike, one quantization and one back to floats."""
     back = {"from_bits": 2, "to_bits": 32, "read_bytes": 250, "written_bytes": 4000}
     return (

@@ -13,8 +13,8 @@ from roofline.quantization.packed_models import packed_state
 from roofline.quantization.policy import Policy
 from roofline.quantization.quantized_modules import (
     TRANSPOSED,
-    put_input_quantizer,
-    put_weight_quantizer,
+    attach_input_quantizer,
+    attach_weight_quantizer,
 )
 from roofline.quantization.quantizers import PACT, weight_quantizer
 from roofline.quantization.quantizing import quantize_model
@@ -33,9 +33,11 @@ def quantized(
     """The layer with quantizers of so many bits; None: none."""
     if weights is not None:
         axis = 1 if isinstance(layer, TRANSPOSED) else 0
-        put_weight_quantizer(layer, weight_quantizer(weights, per_channel=per_channel, axis=axis))
+        attach_weight_quantizer(
+            layer, weight_quantizer(weights, per_channel=per_channel, axis=axis)
+        )
     if activations is not None:
-        put_input_quantizer(layer, PACT(activations, alpha=alpha, signed=signed))
+        attach_input_quantizer(layer, PACT(activations, alpha=alpha, signed=signed))
     return layer
 
 

@@ -121,7 +121,7 @@ def test_of_more_values_than_are_kept_evenly_many_are_looked_at(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(clipping, "_MOST_KEPT", 100)
-    seen = clipping._Seen("it")
+    seen = clipping._ObservedValues("it")
     values = torch.arange(1.0, 1001.0)
     for batch in values.split(37):
         seen.add(batch, is_signed=False)
@@ -156,7 +156,7 @@ def test_two_bits_are_nearer_to_the_float_model_for_it() -> None:
 
 def test_where_nothing_comes_alpha_stays() -> None:
     model, batch = _read(torch.tensor([-1.0, -2.0]))
-    with pytest.warns(UserWarning, match=r"nothing above zero came to 2: α stays as it was"):
+    with pytest.warns(UserWarning, match=r"no input above zero in 2: α unchanged"):
         assert calibrate_clipping(model, [batch]) == {"2": 8.0}
     # Training afterwards warns of nothing: α was 8 and is a thousandth of it, which is no sign of
     # training that went wrong.
@@ -177,8 +177,8 @@ class _Long:
 @pytest.mark.parametrize(
     ("batches", "said"),
     [
-        ([], "batches: there are none"),
-        (5, "batches: expected tensors, one after another, got 5"),
+        ([], "batches: none given"),
+        (5, "batches: expected a sequence of tensors, got 5"),
         (["1x6"], "batches: expected tensors, Inputs"),
         ([7], "batches: expected tensors, Inputs"),
         ([roofline.Inputs((4, 6))], "a shape has no values"),
@@ -200,7 +200,7 @@ def test_wrong_batches_are_refused_in_a_line(batches: Any, said: str) -> None:
 
 def test_a_model_that_raises_is_left_as_it_was() -> None:
     model = quantize_model(chain()).train()
-    with pytest.raises(ModelError, match=r"Sequential does not take batch 1: .*shapes") as error:
+    with pytest.raises(ModelError, match=r"Sequential rejects batch 1: .*shapes") as error:
         calibrate_clipping(model, [torch.randn(2, 6), torch.randn(2, 5)])
     assert "\n" not in str(error.value)
     assert all(each.training for each in model.modules())
@@ -240,7 +240,7 @@ def test_alpha_that_is_none_is_found_anew(value: float) -> None:
         assert layer.input_quantizer is not None
         with torch.no_grad():
             layer.input_quantizer.alpha.fill_(value)
-    with pytest.raises(InputError, match="its clipping value is"):
+    with pytest.raises(InputError, match="clipping value"):
         model(x)
     assert calibrate_clipping(model, [x]) == expected
     assert model(x).isfinite().all()

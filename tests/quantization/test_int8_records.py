@@ -13,7 +13,7 @@ import roofline
 from roofline.latency.features import features_of
 from roofline.latency.samples import OperatorFeatures
 from roofline.placement import Roof, place
-from roofline.quantization.native_variants import in_int8, int8_kernels, why_no_int8
+from roofline.quantization.native_variants import int8_kernels, int8_problem, quantize_int8
 from roofline.quantization.policy import Policy
 from roofline.quantization.what_ifs import records_of_torch
 from roofline.workload.capture.passes import capture
@@ -24,7 +24,7 @@ from roofline.workload.residency import trace_residency
 from tests import builders
 from tests.quantization.small_networks import Of
 
-pytestmark = pytest.mark.skipif(bool(why_no_int8()), reason=why_no_int8() or "it is there")
+pytestmark = pytest.mark.skipif(bool(int8_problem()), reason=int8_problem() or "it is there")
 
 EIGHT = Policy(weights=8, activations=8, first_last=8, shortcut="low", per_channel=True)
 MACHINE = builders.profile(
@@ -67,7 +67,7 @@ def real(model: nn.Module, shape: tuple[int, ...]) -> Sequence[OperatorRecord]:
     """The operators of the model as torch.ao quantizes it."""
     inputs = Inputs(shape)
     with int8_kernels():
-        return capture(in_int8(model, inputs), inputs, name="x").records
+        return capture(quantize_int8(model, inputs), inputs, name="x").records
 
 
 def told(model: nn.Module, shape: tuple[int, ...]) -> Sequence[OperatorRecord]:

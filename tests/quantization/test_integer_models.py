@@ -253,7 +253,7 @@ def _with_a_generator() -> nn.Module:
     return model
 
 
-NOT_QUANTISED = r"both quantized, .* quantize_model first"
+NOT_QUANTISED = r"quantized weights and activations .* quantize_model first"
 
 
 @pytest.mark.parametrize(

@@ -15,18 +15,18 @@ from roofline.errors import ModelError
 from roofline.quantization import native_variants
 from roofline.quantization.native_variants import (
     VariantKind,
-    in_int8,
     int8_engine,
     int8_kernels,
+    int8_problem,
+    make_variant,
+    quantize_int8,
     relative_error,
-    variant_of,
-    why_no_int8,
 )
 from roofline.workload.inputs import Inputs
 from roofline.workload.models import sources
 from tests.quantization.small_networks import Of
 
-needs_int8 = pytest.mark.skipif(bool(why_no_int8()), reason=why_no_int8() or "it is there")
+needs_int8 = pytest.mark.skipif(bool(int8_problem()), reason=int8_problem() or "it is there")
 
 
 def net() -> nn.Module:
@@ -54,7 +54,7 @@ def test_it_computes_nearly_the_same_and_leaves_the_model_as_it_was(kind: Varian
     before = copy.deepcopy(model.state_dict())
     engine = torch.backends.quantized.engine
     expected = copy.deepcopy(model).eval()(IMAGE)
-    other, (args, kwargs) = variant_of(kind, model, ((IMAGE,), {}))
+    other, (args, kwargs) = make_variant(kind, model, ((IMAGE,), {}))
     with torch.no_grad(), int8_kernels():
         error = relative_error(expected, other(*args, **kwargs))
     assert error is not None and 0 < error < 0.15
@@ -71,7 +71,7 @@ def test_static_int8_of_a_linear_layer_by_hand() -> None:
     torch.manual_seed(0)
     layer = nn.Linear(6, 4)
     x = torch.randn(5, 6)
-    other, _ = variant_of("int8 static", nn.Sequential(layer), ((x,), {}))
+    other, _ = make_variant("int8 static", nn.Sequential(layer), ((x,), {}))
     with torch.no_grad(), int8_kernels():
         found = other(x)
         plain = layer(x)
@@ -92,7 +92,7 @@ def test_static_int8_of_a_linear_layer_by_hand() -> None:
 @needs_int8
 def test_everything_between_layers_stays_in_codes_the_same_every_time() -> None:
     model, state = net(), torch.get_rng_state()
-    other, again = (in_int8(model, Inputs("2x3x10x10")) for _ in range(2))
+    other, again = (quantize_int8(model, Inputs("2x3x10x10")) for _ in range(2))
     # The numbers that a user draws afterwards are those that would have been drawn.
     assert torch.equal(torch.get_rng_state(), state)
     seen: list[torch.dtype] = []
@@ -111,7 +111,7 @@ def test_a_design_that_takes_any_number_of_inputs_is_quantized_too() -> None:
     made = sources.load_model("conv2d(3,8,3)+batchnorm2d(8)+relu()+conv2d(8,4,3)@2x3x10x10").rebuild
     assert made is not None
     design = made().eval()
-    other, (args, kwargs) = variant_of("int8 static", design, ((IMAGE,), {}))
+    other, (args, kwargs) = make_variant("int8 static", design, ((IMAGE,), {}))
     with torch.no_grad(), int8_kernels():
         error = relative_error(design(IMAGE), other(*args, **kwargs))
     assert error is not None and 0 < error < 0.15
@@ -119,7 +119,7 @@ def test_a_design_that_takes_any_number_of_inputs_is_quantized_too() -> None:
 
 @needs_int8
 def test_a_layer_alone_is_quantized_dynamically() -> None:
-    other, _ = variant_of("int8 dynamic", nn.Linear(6, 4), ((torch.randn(3, 6),), {}))
+    other, _ = make_variant("int8 dynamic", nn.Linear(6, 4), ((torch.randn(3, 6),), {}))
     assert type(other).__module__.startswith("torch.ao.nn.quantized.dynamic")
 
 
@@ -146,7 +146,7 @@ def test_what_cannot_be_made_is_said_in_a_line(
     x = torch.ones(4, 4, dtype=next((each.dtype for each in model.parameters()), torch.float32))
     engine = torch.backends.quantized.engine
     with pytest.raises(ModelError, match=said) as raised:
-        variant_of(kind, model, ((x,), {}))
+        make_variant(kind, model, ((x,), {}))
     assert "\n" not in str(raised.value) and len(str(raised.value)) < 260
     assert torch.backends.quantized.engine == engine
 
@@ -155,7 +155,7 @@ def test_torchao_quantizes_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("torchao", "torchao.quantization"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ModelError, match=r"roofline\[int8\]"):
-        variant_of("int8 torchao", nn.Linear(4, 4), ((torch.ones(2, 4),), {}))
+        make_variant("int8 torchao", nn.Linear(4, 4), ((torch.ones(2, 4),), {}))
     library: Any = types.ModuleType("torchao.quantization")
     library.Int8DynamicActivationInt8WeightConfig = lambda: "int8"
 
@@ -169,7 +169,7 @@ def test_torchao_quantizes_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchao", types.ModuleType("torchao"))
     monkeypatch.setitem(sys.modules, "torchao.quantization", library)
     layer = nn.Linear(4, 4)
-    other, _ = variant_of("int8 torchao", layer, ((torch.ones(2, 4),), {}))
+    other, _ = make_variant("int8 torchao", layer, ((torch.ones(2, 4),), {}))
     assert not any(bool(each.any()) for each in other.parameters())
     assert bool(layer.weight.any())
 
@@ -177,12 +177,12 @@ def test_torchao_quantizes_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_engines_there_is_no_int8(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_variants, "_ENGINES", ())
     assert int8_engine() == ""
-    assert "without kernels" in why_no_int8()
+    assert "without kernels" in int8_problem()
     before = torch.backends.quantized.engine
     with int8_kernels():
         assert torch.backends.quantized.engine == before
     with pytest.raises(ModelError, match="without kernels"):
-        variant_of("int8 static", nn.Linear(4, 4), ((torch.ones(2, 4),), {}))
+        make_variant("int8 static", nn.Linear(4, 4), ((torch.ones(2, 4),), {}))
 
 
 def test_a_relative_error_by_hand() -> None:

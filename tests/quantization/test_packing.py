@@ -71,21 +71,21 @@ def test_strided_codes_of_any_whole_type_are_packed_in_the_order_of_their_places
 
 @pytest.mark.parametrize("bits", [0, 17, 32, -1, True, 2.0, "2"])
 def test_other_widths_are_refused(bits: int) -> None:
-    with pytest.raises(InputError, match="must be a whole number from 1 to 16"):
+    with pytest.raises(InputError, match="must be an integer from 1 to 16"):
         pack(torch.tensor([0]), bits)
-    with pytest.raises(InputError, match="must be a whole number from 1 to 16"):
+    with pytest.raises(InputError, match="must be an integer from 1 to 16"):
         unpack(torch.tensor([0], dtype=torch.uint8), bits, (1,))
 
 
 @pytest.mark.parametrize("codes", [[4], [-1], [0, 2**32]])
 def test_codes_beyond_their_bits_are_refused(codes: list[int]) -> None:
-    with pytest.raises(InputError, match=r"pack: codes from .*; 2 bits hold 0 to 3"):
+    with pytest.raises(InputError, match=r"pack: codes from .*; the range of 2 bits is 0 to 3"):
         pack(torch.tensor(codes), 2)
 
 
 @pytest.mark.parametrize("codes", [torch.tensor([1.0]), torch.tensor([True])])
 def test_what_is_no_whole_number_is_refused(codes: torch.Tensor) -> None:
-    with pytest.raises(InputError, match="give whole numbers"):
+    with pytest.raises(InputError, match="use integers"):
         pack(codes, 2)
 
 
@@ -95,7 +95,7 @@ def test_what_is_no_whole_number_is_refused(codes: torch.Tensor) -> None:
         (torch.zeros(2, dtype=torch.uint8), "3 codes of 2 bits are 1 bytes"),
         (torch.zeros((1, 1), dtype=torch.uint8), "3 codes of 2 bits are 1 bytes"),
         (torch.zeros(1, dtype=torch.int32), "3 codes of 2 bits are 1 bytes"),
-        (torch.tensor([0b01_00_00_00], dtype=torch.uint8), "behind the last code"),
+        (torch.tensor([0b01_00_00_00], dtype=torch.uint8), "after the last code"),
     ],
 )
 def test_bytes_of_other_codes_are_refused(packed: torch.Tensor, why: str) -> None:
@@ -106,5 +106,5 @@ def test_bytes_of_other_codes_are_refused(packed: torch.Tensor, why: str) -> Non
 @pytest.mark.parametrize("shape", [(-1,), (-1, -3), (0, -1)])
 def test_sizes_below_zero_are_refused(shape: tuple[int, ...]) -> None:
     packed = torch.zeros(packed_bytes(max(0, math.prod(shape)), 2), dtype=torch.uint8)
-    with pytest.raises(InputError, match="no size can be below 0"):
+    with pytest.raises(InputError, match="has a negative size"):
         unpack(packed, 2, shape)

@@ -84,7 +84,7 @@ def test_replicas_compute_the_same_and_know_what_training_did() -> None:
     _replica(pact)(torch.ones(3))
     with torch.no_grad():
         pact.alpha.fill_(-0.5)
-    with pytest.warns(UserWarning, match="set back to 0.002"):
+    with pytest.warns(UserWarning, match="reset to 0.002"):
         assert _replica(pact)(torch.ones(3)).tolist() == pytest.approx([0.002] * 3)
     # Once, of all replicas.
     _replica(pact)(torch.ones(3))
@@ -109,9 +109,7 @@ def test_memory_is_laid_out_as_it_came(signed: bool) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
 def test_floats_that_torch_does_not_compute_in_are_refused(dtype: torch.dtype) -> None:
-    with pytest.raises(
-        InputError, match=r"activations of float8_.*; must be floating-point, of 16"
-    ):
+    with pytest.raises(InputError, match=r"activations of float8_.*; must be floating-point, 16"):
         PACT(2)(torch.ones(2).to(dtype))
     with pytest.raises(InputError, match=r"weights of float8_.* cannot be quantized"):
         SAWB(2)(torch.ones(2).to(dtype))

@@ -48,8 +48,8 @@ def _layer(**attributes: Any) -> nn.Module:
 @pytest.mark.parametrize(
     ("layer", "said"),
     [
-        (_layer(element=math.nan), r"layer 'b': weights hold NaN or infinite values \(1 of 16\)"),
-        (_layer(weight=math.inf), r"layer 'b': weights hold NaN or infinite values \(16 of 16\)"),
+        (_layer(element=math.nan), r"layer 'b': weights contain NaN or infinity \(1 of 16\)"),
+        (_layer(weight=math.inf), r"layer 'b': weights contain NaN or infinity \(16 of 16\)"),
         (
             nn.Linear(4, 4, dtype=torch.complex64),
             r"layer 'b': weights of complex64 cannot be quantized",
@@ -113,14 +113,14 @@ _NO_LAYERS = nn.Sequential(nn.ReLU(), nn.LayerNorm(4))
     [
         (
             quantize_model(chain()),
-            *({}, r"Sequential is quantized already \('0' is\); quantize the float model"),
+            *({}, r"Sequential is already quantized \('0' is\); quantize the float model"),
         ),
-        (_with(quantize_model(chain())), {}, r"Sequential is quantized already \('b.0' is\)"),
+        (_with(quantize_model(chain())), {}, r"Sequential is already quantized \('b.0' is\)"),
         (
             quantize_model(chain(), Policy(weights=32, activations=4, first_last=4)),
-            *({}, "is quantized already"),
+            *({}, "is already quantized"),
         ),
-        (_torchs_own(), {}, "is quantized already: 'b' is torch's Linear;"),
+        (_torchs_own(), {}, "is already quantized: 'b' is torch's Linear;"),
         (
             torch.compile(chain(), backend="eager"),
             *({}, "is compiled; quantize it first, then call torch.compile"),
@@ -155,7 +155,7 @@ def test_code_that_depends_on_values_asks_for_inputs() -> None:
         return m.layer(-x if x.sum() > 0 else x)
 
     model: Any = Of(function, layer=nn.Linear(4, 4), calls=0)
-    _refused(model, r"the layers of Of cannot be read from its code .*; give inputs=")
+    _refused(model, r"the layers of Of cannot be traced by torch.fx .*; give inputs=")
     assert model.calls == 0
     quantized = quantize_model(model, Policy(), torch.randn(2, 4))
     assert set(quantized_layers(quantized)) == {"layer"}
@@ -222,7 +222,7 @@ def test_nan_in_training_is_told_by_layer() -> None:
     model: Any = quantize_model(chain()).train()
     with torch.no_grad():
         model[4].input_quantizer.alpha.fill_(float("nan"))
-    with pytest.raises(InputError, match="PACT of '4': its clipping value is nan"):
+    with pytest.raises(InputError, match="PACT of '4': clipping value nan"):
         model(torch.randn(4, 6))
 
 
@@ -275,7 +275,7 @@ def test_checkpoints_of_other_models_say_which() -> None:
 
 def test_checkpoints_of_other_widths_are_refused() -> None:
     four = quantize_model(small_resnet(), Policy(weights=4, activations=3)).state_dict()
-    _refused_checkpoint(four, r"'same.conv1' is w4a3 there and w2a2 in the model")
+    _refused_checkpoint(four, r"'same.conv1' is w4a3 , but w2a2 in the model")
     without = dict(four)
     model = quantize_model(small_resnet(seed=9))
     load_quantized(model, without)

@@ -21,12 +21,12 @@ from roofline.core.blocks import Grid, KeyValueBlock, Notes, View
 from roofline.design.advice.subject import Time
 from roofline.errors import FileFormatError, InputError
 from roofline.quantization.blocks import (
-    change,
-    error_words,
-    faster,
+    change_text,
+    error_cell,
     proposal_grid,
-    reduced,
-    seconds,
+    ratio_text,
+    speedup_text,
+    time_cell,
 )
 from roofline.quantization.drawing import AFTER, KEPT, ONLY, lines_of, moves_of, spot_of
 from roofline.quantization.policy import LayerBits, Policy
@@ -38,7 +38,7 @@ from roofline.quantization.result import (
     Sensitivity,
     WhatIf,
 )
-from roofline.quantization.what_ifs import what_ifs
+from roofline.quantization.what_ifs import evaluate_policies
 from roofline.render.console import print_report
 from roofline.result import read_result
 from tests.analysis.examples import bare_profile
@@ -147,23 +147,23 @@ def ranking_of(quantization: Quantization, **changes: Any) -> Quantization:
 
 
 def test_changes_are_said_once_where_nothing_changes() -> None:
-    assert change(2_000, 500, lambda each: f"{each:g}") == "2000 → 500"
-    assert change(7, 7, str) == "7"
-    assert change(None, 3, str) == "– → 3"
-    assert change(None, None, str) == "–"
-    assert change(1.23e-3, 456e-6, seconds) == "1.2 ms → 460 µs"
-    assert faster(1.0, 1.2) == "1.20× slower" and faster(1.8, 1.0) == "1.80× faster"
-    found = [error_words(each) for each in (None, 0.0, 0.0123, 1.5, 4e-6, 250.0)]
+    assert change_text(2_000, 500, lambda each: f"{each:g}") == "2000 → 500"
+    assert change_text(7, 7, str) == "7"
+    assert change_text(None, 3, str) == "– → 3"
+    assert change_text(None, None, str) == "–"
+    assert change_text(1.23e-3, 456e-6, time_cell) == "1.2 ms → 460 µs"
+    assert speedup_text(1.0, 1.2) == "1.20× slower" and speedup_text(1.8, 1.0) == "1.80× faster"
+    found = [error_cell(each) for each in (None, 0.0, 0.0123, 1.5, 4e-6, 250.0)]
     assert found == ["–", "0", "0.012", "1.5", "4e-06", "2.5e+02"]
 
 
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
-        (2_689_296, 193_000, "13.9× less"),
-        (2_689_296, 295_000, "9.12× less"),
-        (3_200, 25, "128× less"),
-        (999.6, 100, "10.0× less"),
+        (2_689_296, 193_000, "13.9× smaller"),
+        (2_689_296, 295_000, "9.12× smaller"),
+        (3_200, 25, "128× smaller"),
+        (999.6, 100, "10.0× smaller"),
         (100, 120, "1.20× more"),
         (1000, 1001, "unchanged"),
         (0, 0, "unchanged"),
@@ -173,21 +173,21 @@ def test_changes_are_said_once_where_nothing_changes() -> None:
     ],
 )
 def test_ratios_are_in_words(before: float | None, after: float | None, words: str) -> None:
-    assert reduced(before, after) == words
+    assert ratio_text(before, after) == words
 
 
 def test_the_pass_is_the_sum_of_its_parts_and_requantization_stands_apart() -> None:
     grid = grid_of(of(tiny()), "Forward pass by part")
     assert [row[0] for row in grid.rows] == ["layers", "shortcuts", "others"]
     assert grid.rows[0][1:] == (
-        *("1", "100 kB → 10.0 kB", "10.0× less", "100 µs → 10.0 µs", "no kernel"),
+        *("1", "100 kB → 10.0 kB", "10.0× smaller", "100 µs → 10.0 µs", "no kernel"),
     )
     assert grid.rows[1][1:] == ("2", "20.0 kB", "unchanged", "20.0 µs", "–")
     # 130 kB before; 40 kB after, and 5 kB more where requantization is apart.
     assert grid.sums == (
-        ("total", "", "130 kB → 40.0 kB", "3.25× less", "125 µs → 35.0 µs", "no kernel"),
+        ("total", "", "130 kB → 40.0 kB", "3.25× smaller", "125 µs → 35.0 µs", "no kernel"),
         (
-            *("with requantization in separate kernels", "1", "130 kB → 45.0 kB", "2.89× less"),
+            *("with requantization in separate kernels", "1", "130 kB → 45.0 kB", "2.89× smaller"),
             *("125 µs → 36.0 µs", "–"),
         ),
     )
@@ -280,7 +280,7 @@ def test_passes_that_are_alike_are_one_row_and_separate_kernels_come_first() -> 
 def test_facts_say_sizes_types_and_shortcuts() -> None:
     said = facts(of(tiny()))
     assert said["Model size"] == "40.0 kB → 2.50 kB (16.0× smaller)"
-    assert said["Layer traffic"].startswith("100 kB → 10.0 kB (10.0× less): each weight once")
+    assert said["Layer traffic"].startswith("100 kB → 10.0 kB (10.0× smaller): each weight once")
     assert said["Data types"] == "int8 w2a2: 1 layer (no kernel, bandwidth-only what-if)"
     assert said["Policy"].endswith("shortcuts in full precision · one scale per layer")
     assert "On shortcuts" not in said
@@ -471,7 +471,7 @@ def found() -> Quantization:
     return Quantization(
         model="net",
         analysis=analysis,
-        what_ifs=what_ifs(analysis, policy, (2, 8), Clock()),
+        what_ifs=evaluate_policies(analysis, policy, (2, 8), Clock()),
         native_variants=(NativeVariant(way="int8", bits=EIGHT, error=math.inf),),
         sensitivity=Sensitivity(
             layers=(ranked,), basis="bound", inputs="random", weights="as given"

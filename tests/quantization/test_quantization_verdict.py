@@ -8,10 +8,10 @@ from torch import nn
 
 from roofline.analysis import Analysis
 from roofline.core.units import format_s
-from roofline.quantization.blocks import why_longer, without_gain
+from roofline.quantization.blocks import slower_parts, unimproved_layers
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import NativeVariant, Quantization
-from roofline.quantization.what_ifs import what_if
+from roofline.quantization.what_ifs import evaluate_policy
 from tests.design.advice_models import Clock
 from tests.quantization.what_if_machines import (
     PingPong,
@@ -25,7 +25,7 @@ INT8 = Policy(weights=8, activations=8, first_last=8, shortcut="low")
 
 
 def quantization(analysis: Analysis, policy: Policy, clock: Clock | None = None) -> Quantization:
-    found = what_if(analysis, policy, clock)
+    found = evaluate_policy(analysis, policy, clock)
     return Quantization(model="net", analysis=analysis, what_ifs=(found,))
 
 
@@ -35,7 +35,7 @@ def test_two_bits_have_bytes_and_a_minimum_time_and_no_speedup() -> None:
     assert said.startswith(
         "net in 2-bit weights, 2-bit activations, first and last 8-bit, shortcuts low: model size "
     )
-    assert "layer traffic 2.69 MB → 193 kB (13.9× less)" in said
+    assert "layer traffic 2.69 MB → 193 kB (13.9× smaller)" in said
     assert "eager minimum time (bandwidth-only what-if) " in said
     assert "test has no kernel for w2a2, no speedup is estimated" in said
     for word in ("faster", "slower", "predicted"):
@@ -64,13 +64,13 @@ def test_a_minimum_time_that_grows_says_what_grows() -> None:
     model = nn.Sequential(nn.Linear(512, 1, bias=False))
     analysis = analysis_of(model, 64, 512)
     policy = Policy(weights=12, activations=12, first_last=12)
-    found = what_if(analysis, policy)
+    found = evaluate_policy(analysis, policy)
     assert found.eager_min_time_before_s is not None
     assert found.eager_min_time_after_s is not None
     assert found.eager_min_time_after_s > found.eager_min_time_before_s
     assert "× longer)" in quantization(analysis, policy).summary
     conversions = found.part("conversions").after_eager_min_time_s
-    assert why_longer(found).startswith(f"{format_s(conversions)} more for conversions")
+    assert slower_parts(found).startswith(f"{format_s(conversions)} more for conversions")
 
 
 def test_arithmetic_that_stays_gains_nothing() -> None:
@@ -78,10 +78,10 @@ def test_arithmetic_that_stays_gains_nothing() -> None:
     floats = machine({}, {"float32": 1e9})
     model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256))
     analysis = analysis_of(model, 256, 256, profile=floats)
-    said = "2 of 2 layers stay compute-bound (float32 avx2 fma) and gain nothing"
-    assert without_gain(what_if(analysis, Policy(first_last=2))) == said
+    said = "2 of 2 layers stay compute-bound (float32 avx2 fma) without gain"
+    assert unimproved_layers(evaluate_policy(analysis, Policy(first_last=2))) == said
     assert said in quantization(analysis, Policy(first_last=2)).summary
-    assert without_gain(what_if(analysis_of(model, 256, 256), Policy())) == ""
+    assert unimproved_layers(evaluate_policy(analysis_of(model, 256, 256), Policy())) == ""
 
 
 def test_separate_requantization_may_be_more_than_is_saved() -> None:
@@ -89,7 +89,7 @@ def test_separate_requantization_may_be_more_than_is_saved() -> None:
     model = nn.Sequential(nn.Linear(2, 512, bias=False), nn.Linear(512, 1, bias=False))
     analysis = analysis_of(model, 64, 2)
     policy = Policy(weights=12, activations=12, first_last=12)
-    found = what_if(analysis, policy)
+    found = evaluate_policy(analysis, policy)
     assert found.separate_eager_min_time_s is not None
     assert found.eager_min_time_before_s is not None
     assert found.eager_min_time_after_s is not None

@@ -14,10 +14,10 @@ from torch.nn import functional
 
 import roofline
 from roofline.quantization.policy import LayerBits, Policy
-from roofline.quantization.quantized_modules import quantized_entrances, quantized_layers
+from roofline.quantization.quantized_modules import entry_quantizers, quantized_layers
 from roofline.quantization.quantizers import SAWB
 from roofline.quantization.quantizing import quantize_model
-from roofline.quantization.tracing import traced
+from roofline.quantization.tracing import trace_layers
 from roofline.workload.models.libraries.availability import with_torchvision
 from tests.quantization.small_networks import Of, SmallResNet, chain, image, small_resnet
 
@@ -49,11 +49,11 @@ def test_first_and_last_have_eight_bits_and_projections_stay_floats(inputs: Any)
 def test_with_low_shortcuts_projections_and_entrances_are_quantized(inputs: Any) -> None:
     model = quantize_model(small_resnet(), _LOW, inputs)
     assert _words(model) == {**_RESNET, "down.shortcut.0": "w2a2"}
-    entrances = quantized_entrances(model)
-    assert list(entrances) == ["same"]
-    assert entrances["same"] is quantized_layers(model)["same.conv1"].input_quantizer
-    assert entrances["same"].bits == 2
-    assert not entrances["same"].signed
+    entries = entry_quantizers(model)
+    assert list(entries) == ["same"]
+    assert entries["same"] is quantized_layers(model)["same.conv1"].input_quantizer
+    assert entries["same"].bits == 2
+    assert not entries["same"].signed
 
 
 def test_layers_of_their_own_come_before_everything() -> None:
@@ -87,20 +87,20 @@ def _named(name: str) -> nn.Module:
 def test_both_ways_to_find_layers_agree_on_torchvision() -> None:
     for name in ("resnet18", "mobilenet_v2"):
         model = _named(name)
-        code, run = traced(model), traced(model, (1, 3, 32, 32))
+        code, run = trace_layers(model), trace_layers(model, (1, 3, 32, 32))
         assert dict(code.layers) == dict(run.layers), name
-        assert {each.block for each in code.entrances} == {each.block for each in run.entrances}
+        assert {each.block for each in code.entries} == {each.block for each in run.entries}
         assert code.unreachable == run.unreachable == ()
 
 
 def test_the_names_of_a_resnet18_by_hand() -> None:
-    found = traced(_named("resnet18"))
+    found = trace_layers(_named("resnet18"))
     places = {name: each.places for name, each in found.layers.items()}
     projections = {f"layer{each}.0.downsample.0" for each in (2, 3, 4)}
     assert len(places) == 21
     assert {name for name, each in places.items() if each == ("shortcut",)} == projections
     assert (places["conv1"], places["fc"]) == (("first",), ("last",))
-    assert {each.block for each in found.entrances} == {
+    assert {each.block for each in found.entries} == {
         "layer1.0",
         *(f"layer{each}.1" for each in (1, 2, 3, 4)),
     }
@@ -117,7 +117,7 @@ def test_a_layer_that_runs_twice_has_the_most_bits_of_its_places() -> None:
     for inputs in (None, torch.randn(2, 4)):
         model = quantize_model(twice, Policy(), inputs)
         assert _words(model) == {"inner": "w8a8", "outer": "w8a8"}
-        layers = traced(twice, inputs).layers
+        layers = trace_layers(twice, inputs).layers
         assert set(layers["inner"].places) == {"first", "inner"}
         assert layers["inner"].is_signed
 
@@ -154,7 +154,7 @@ def test_what_may_be_below_zero_is_signed(way: str, inputs: Any) -> None:
         tanh=nn.Hardtanh(),
         second=nn.Conv2d(4, 4, 1),
     )
-    layers = traced(model.eval(), inputs).layers
+    layers = trace_layers(model.eval(), inputs).layers
     assert layers["first"].is_signed
     assert layers["second"].is_signed is (way in SIGNED)
 
@@ -259,7 +259,7 @@ def test_one_weight_in_two_layers_stays_one() -> None:
     )
     tied.head.weight = tied.table.weight
     tokens = torch.tensor([[1, 2]])
-    with pytest.warns(UserWarning, match=r"left in floats: table \(Embedding\);"):
+    with pytest.warns(UserWarning, match=r"not quantized: table \(Embedding\);"):
         model: Any = quantize_model(tied, Policy(), tokens)
     layer = quantized_layers(model)["head"]
     assert layer.float_weight is model.table.weight
@@ -294,7 +294,7 @@ def _mixed(m: Any, x: torch.Tensor) -> torch.Tensor:
             ),
             torch.randn(1, 3, 8),
             {"before", "after"},
-            r"left in floats: cells \(LSTM\), attention \(MultiheadAttention\), attention.out_proj"
+            r"not quantized: cells \(LSTM\), attention \(MultiheadAttention\), attention.out_proj"
             r" \(NonDynamicallyQuantizableLinear\), unused \(Linear\); only",
         ),
         (
@@ -305,13 +305,13 @@ def _mixed(m: Any, x: torch.Tensor) -> torch.Tensor:
             ).eval(),
             torch.randn(1, 3, 8),
             {"0", "2"},
-            r"left in floats: .*1\.linear1",
+            r"not quantized: .*1\.linear1",
         ),
         (
             nn.Sequential(nn.Conv2d(1, 2, 1), _Standardised(2, 2, 1), nn.Conv2d(2, 1, 1)),
             torch.randn(1, 1, 4, 4),
             {"0", "2"},
-            r"left in floats: 1 \(_Standardised\)",
+            r"not quantized: 1 \(_Standardised\)",
         ),
     ],
     ids=["others", "fused encoder", "computed otherwise"],
@@ -406,8 +406,8 @@ def test_a_shared_quantizer_has_the_gradient_of_one() -> None:
         last=nn.Linear(1, 1),
     )
     model: Any = quantize_model(net, Policy(weights=32, activations=2, shortcut="low"), decay=0.0)
-    assert list(quantized_entrances(model)) == ["block"]
-    pact = quantized_entrances(model)["block"]
+    assert list(entry_quantizers(model)) == ["block"]
+    pact = entry_quantizers(model)["block"]
     pact.load_state_dict({"alpha": torch.tensor(3.0)})
     with torch.no_grad():
         model.block.layer.weight.fill_(0.5)
@@ -429,9 +429,9 @@ def test_a_shortcut_that_no_block_is_given_is_named() -> None:
         c=nn.Linear(4, 2),
     )
     for inputs in (None, (1, 4)):
-        with pytest.warns(UserWarning, match="shortcuts left in floats: in the model itself; what"):
+        with pytest.warns(UserWarning, match="shortcuts not quantized: in the model itself; what"):
             model = quantize_model(flat, _LOW, inputs)
-        assert not quantized_entrances(model)
+        assert not entry_quantizers(model)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             quantize_model(flat, Policy(), inputs)

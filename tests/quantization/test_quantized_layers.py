@@ -22,8 +22,8 @@ from roofline.quantization.clipping import load_quantized, parameter_groups
 from roofline.quantization.policy import Policy
 from roofline.quantization.quantized_modules import (
     ChannelScale,
+    entry_quantizers,
     is_plain_layer,
-    quantized_entrances,
     quantized_layers,
 )
 from roofline.quantization.quantizers import PACT, SAWB, MaxAbs
@@ -84,7 +84,7 @@ def test_copies_are_whole_and_apart(copied: Callable[[nn.Module], nn.Module]) ->
     assert list(model.state_dict()) == list(other.state_dict())
     mine, theirs = quantized_layers(model), quantized_layers(other)
     assert [each.bits for each in mine.values()] == [each.bits for each in theirs.values()]
-    entrance = quantized_entrances(other)["same"]
+    entrance = entry_quantizers(other)["same"]
     assert entrance is theirs["same.conv1"].input_quantizer
     assert entrance is not mine["same.conv1"].input_quantizer
     with torch.no_grad():
@@ -187,17 +187,17 @@ def test_a_channel_scale_multiplies_what_a_layer_gives(groups: int, is_transpose
         (
             lambda: quantize_model(small_resnet(), Policy(per_channel=True)),
             lambda: quantize_model(small_resnet()),
-            r"'conv': scales of weights by channel there, one for all in the model",
+            r"'conv': scales of weights by channel, but one for all in the model",
         ),
         (
             lambda: quantize_model(small_resnet(), Policy(weights=3)),
             lambda: quantize_model(small_resnet()),
-            r"'same\.conv1' is w3a2 there and w2a2 in the model",
+            r"'same\.conv1' is w3a2, but w2a2 in the model",
         ),
         (
             lambda: quantized(nn.Linear(2, 2), 2, 2, signed=True),
             lambda: quantized(nn.Linear(2, 2), 2, 2),
-            "'': activations with a sign there, without a sign in the model",
+            "'': activations with a sign, but without a sign in the model",
         ),
     ],
     ids=["scales", "widths", "signs"],

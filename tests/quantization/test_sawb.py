@@ -17,7 +17,13 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from roofline.errors import InputError
-from roofline.quantization.quantizers import SAWB, MaxAbs, code_type, integers, weight_quantizer
+from roofline.quantization.quantizers import (
+    SAWB,
+    MaxAbs,
+    code_type,
+    integer_weights,
+    weight_quantizer,
+)
 
 SIZES = st.tuples(st.integers(1, 6), st.integers(1, 5), st.integers(1, 3))
 SEEDS = st.integers(0, 2**31)
@@ -96,7 +102,7 @@ def test_codes_say_the_values(
     assert alpha.shape == ((shape[0],) if per_channel else ())
     step = alpha.reshape(-1, 1, 1) if per_channel else alpha
     step = step / (quantizer.levels - 1)
-    assert torch.equal(integers(codes, quantizer.levels) * step, quantizer(weight))
+    assert torch.equal(integer_weights(codes, quantizer.levels) * step, quantizer(weight))
 
 
 @given(SIZES, SEEDS, st.integers(1, 4), st.sampled_from([-20, -3, 1, 12]))
@@ -164,9 +170,9 @@ def test_weights_that_are_no_numbers_are_refused(value: float):
     layer = nn.Linear(3, 2)
     with torch.no_grad():
         layer.weight[0, 1] = value
-    with pytest.raises(InputError, match=r"NaN or infinite values \(1 of 6\)"):
+    with pytest.raises(InputError, match=r"NaN or infinity \(1 of 6\)"):
         SAWB(2).codes(layer.weight)
-    with pytest.raises(InputError, match="NaN or infinite"):
+    with pytest.raises(InputError, match="NaN or infinity"):
         parametrized(layer, SAWB(2))
     assert not parametrize.is_parametrized(layer)
     # In training NaN is seen in what comes out.
@@ -178,16 +184,16 @@ def test_weights_that_are_no_numbers_are_refused(value: float):
     [
         (lambda: SAWB(2)(torch.zeros(2, dtype=torch.int8)), "weights of int8 cannot be quantized"),
         (lambda: SAWB(2).codes(torch.zeros(2, dtype=torch.complex64)), "weights of complex64"),
-        (lambda: SAWB(2)(torch.zeros(0, 3)), r"shape \(0, 3\) has nothing to quantize"),
-        (lambda: MaxAbs(8).codes(torch.tensor([1.0, math.nan])), "NaN or infinite"),
-        (lambda: SAWB(8), "not offered"),
+        (lambda: SAWB(2)(torch.zeros(0, 3)), r"shape \(0, 3\) is empty"),
+        (lambda: MaxAbs(8).codes(torch.tensor([1.0, math.nan])), "NaN or infinity"),
+        (lambda: SAWB(8), "not available"),
         *(
-            (functools.partial(make, bits), "must be a whole number from 1 to 16")
+            (functools.partial(make, bits), "must be an integer from 1 to 16")
             for make in (MaxAbs, functools.partial(weight_quantizer, per_channel=False))
             for bits in (0, 17, 32, True, 2.5)
         ),
         *(
-            (functools.partial(MaxAbs, 2, levels=levels), "2 bits name 2 to 4")
+            (functools.partial(MaxAbs, 2, levels=levels), "2 bits allow 2 to 4")
             for levels in list[Any]((1, 5, True, 2.5))
         ),
     ],

@@ -17,10 +17,10 @@ from roofline.quantization.result import LayerSensitivity
 from roofline.quantization.sensitivity import (
     Option,
     candidates_of,
-    cheapest,
-    chosen,
+    cheapest_options,
+    choose_options,
     proposed_policy,
-    ranked,
+    rank_layers,
 )
 
 
@@ -66,7 +66,7 @@ def sensitivity(
 def test_layers_are_ranked_by_their_error_for_what_they_save(
     layers: Mapping[str, tuple[Any, ...]], expected: list[str]
 ):
-    found = ranked(sensitivity(name, *each) for name, each in layers.items())
+    found = rank_layers(sensitivity(name, *each) for name, each in layers.items())
     assert [each.name for each in found] == expected
 
 
@@ -130,14 +130,14 @@ HAND = {
 )
 def test_the_robust_layer_gives_way_first(most: float, robust: int, fragile: int):
     # Worked out by hand: squares are 0.01, 0.0025, 0 and 0.81, 0.04, 0.
-    found = chosen(HAND, most)
+    found = choose_options(HAND, most)
     assert found is not None
     assert (found["robust"].bits, found["fragile"].bits) == (bits(robust), bits(fragile))
 
 
 def test_a_budget_below_the_cheapest_cannot_be_held():
-    assert chosen(HAND, 3.9) is None
-    assert {name: each.bits for name, each in cheapest(HAND).items()} == {
+    assert choose_options(HAND, 3.9) is None
+    assert {name: each.bits for name, each in cheapest_options(HAND).items()} == {
         "robust": bits(2),
         "fragile": bits(2),
     }
@@ -145,13 +145,13 @@ def test_a_budget_below_the_cheapest_cannot_be_held():
 
 def test_a_width_that_costs_more_and_errs_more_is_never_taken():
     slower = {"a": [option(8, 0.5, 10.0), option(32, 0.0, 5.0)]}
-    found = chosen(slower, 100.0)
+    found = choose_options(slower, 100.0)
     assert found is not None
     assert found["a"].bits == bits(32)
 
 
 def test_no_layers_fit_any_budget():
-    assert chosen({}, 0.0) == {}
+    assert choose_options({}, 0.0) == {}
 
 
 costs = st.integers(min_value=0, max_value=40).map(float)
@@ -169,7 +169,7 @@ budgets = st.integers(min_value=0, max_value=150).map(float)
 @given(options=options_of_layers, most=budgets)
 def test_it_is_the_best_of_all_combinations(options: dict[str, list[Option]], most: float):
     best = by_brute_force(options, most)
-    found = chosen(options, most)
+    found = choose_options(options, most)
     if found is None or best is None:
         assert found is None
         assert best is None
@@ -183,9 +183,9 @@ def test_it_is_the_best_of_all_combinations(options: dict[str, list[Option]], mo
 def test_a_larger_budget_does_no_more_harm(
     options: dict[str, list[Option]], most: float, more: float
 ):
-    found = chosen(options, most)
+    found = choose_options(options, most)
     if found is not None:
-        roomier = chosen(options, most + more)
+        roomier = choose_options(options, most + more)
         assert roomier is not None
         assert harm(roomier) <= harm(found) + 1e-9
 
@@ -207,14 +207,14 @@ def test_many_layers_come_near_a_bound_that_no_choice_can_beat():
         - worth * most
         for worth in (10**power for power in (-step / 20 for step in range(200)))
     )
-    found = chosen(options, most)
+    found = choose_options(options, most)
     assert found is not None
     assert math.fsum(each.cost for each in found.values()) <= most
     assert bound <= harm(found) <= 1.1 * bound
 
 
 def test_where_all_fits_nothing_is_lost():
-    found = chosen(HAND, math.inf)
+    found = choose_options(HAND, math.inf)
     assert found is not None
     assert harm(found) == 0.0
 

@@ -11,9 +11,9 @@ from torch import nn
 from roofline.errors import InputError
 from roofline.quantization.packed_models import packed_state
 from roofline.quantization.policy import Policy
-from roofline.quantization.quantized_modules import quantized_entrances, quantized_layers
+from roofline.quantization.quantized_modules import entry_quantizers, quantized_layers
 from roofline.quantization.quantizing import quantize_model
-from roofline.quantization.tracing import traced
+from roofline.quantization.tracing import trace_layers
 from tests.quantization.small_networks import Of
 
 _LOW = Policy(shortcut="low")
@@ -30,7 +30,7 @@ def test_what_several_operators_wrote_may_be_below_zero() -> None:
         return m.second(joined)
 
     filled = Of(function, first=nn.Conv2d(1, 4, 3, padding=1), second=nn.Conv2d(4, 4, 1))
-    assert traced(filled.eval(), (2, 1, 6, 6)).layers["second"].is_signed
+    assert trace_layers(filled.eval(), (2, 1, 6, 6)).layers["second"].is_signed
 
 
 class _Add(nn.Module):
@@ -58,9 +58,9 @@ def test_a_shortcut_that_comes_as_another_argument_is_left(layer: nn.Module, inp
         block=_Add(layer),
         **_linears("first", "inner", "last"),
     )
-    with pytest.warns(UserWarning, match="shortcuts left in floats: in block; what they carry"):
+    with pytest.warns(UserWarning, match="shortcuts not quantized: in block; they do not start"):
         model = quantize_model(skipping, _LOW, inputs)
-    assert not quantized_entrances(model)
+    assert not entry_quantizers(model)
 
 
 @pytest.mark.parametrize("inputs", [None, (3, 4)], ids=["code", "run"])
@@ -79,7 +79,7 @@ def test_a_block_that_runs_twice_reads_what_it_gave(times: int, inputs: Any) -> 
 
     repeating = Of(function, block=block, **_linears("first", "last"))
     model = quantize_model(repeating, _LOW, inputs)
-    assert quantized_entrances(model)["block"].signed is (times == 2)
+    assert entry_quantizers(model)["block"].signed is (times == 2)
 
 
 def test_a_layer_whose_forward_was_replaced_is_left() -> None:
@@ -88,7 +88,7 @@ def test_a_layer_whose_forward_was_replaced_is_left() -> None:
     layer: Any = model[2]
     before = layer.forward
     layer.forward = lambda x: before(x) + 1.0
-    with pytest.warns(UserWarning, match=r"left in floats: 2 \(Linear\)"):
+    with pytest.warns(UserWarning, match=r"not quantized: 2 \(Linear\)"):
         quantized = quantize_model(model, Policy(), torch.randn(2, 4))
     assert set(quantized_layers(quantized)) == {"0", "4"}
 
@@ -96,7 +96,7 @@ def test_a_layer_whose_forward_was_replaced_is_left() -> None:
 def test_where_a_warning_is_an_error_nothing_is_changed() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.LSTM(4, 4))
     model.forward = lambda x: model[1](model[0](x))[0]  # type: ignore[method-assign]
-    with pytest.raises(UserWarning, match="left in floats"):
+    with pytest.raises(UserWarning, match="not quantized"):
         quantize_model(model, Policy(), torch.randn(1, 3, 4), inplace=True)
     assert not quantized_layers(model)
     assert not any(each._forward_pre_hooks for each in model.modules())
@@ -105,7 +105,9 @@ def test_where_a_warning_is_an_error_nothing_is_changed() -> None:
 def test_weights_without_values_are_refused() -> None:
     with torch.inference_mode():
         model = nn.Sequential(nn.Linear(4, 4))
-    with pytest.raises(InputError, match="layer '0' was made in inference mode; make the model"):
+    with pytest.raises(
+        InputError, match="layer '0' was created in inference mode; create the model"
+    ):
         quantize_model(model)
     with pytest.raises(InputError, match=r"0: no values \(it lies on the meta device\)"):
         packed_state(quantize_model(nn.Sequential(nn.Linear(4, 4))).to("meta"))

@@ -13,7 +13,7 @@ from torch import nn
 
 import roofline
 from roofline.quantization.policy import LayerBits, Policy
-from roofline.quantization.what_ifs import records_of_torch, what_if
+from roofline.quantization.what_ifs import evaluate_policy, records_of_torch
 from roofline.workload.operators import OperatorRecord, State
 from tests.quantization.small_networks import Of
 
@@ -90,7 +90,7 @@ def test_all_that_runs_is_what_runs_in_bfloat16(name: str) -> None:
 def test_its_size_is_that_of_the_model_in_bfloat16(name: str) -> None:
     make, x = MODELS[name]
     model = make().eval()
-    found = what_if(roofline.analyze(model, x, hardware="xeon-8592plus"), ALL)
+    found = evaluate_policy(roofline.analyze(model, x, hardware="xeon-8592plus"), ALL)
     half = copy.deepcopy(model).to(torch.bfloat16)
     assert found.model_bytes_after == sum(each.nbytes for each in half.parameters())
     assert found.model_bytes_before == 2 * found.model_bytes_after
@@ -99,7 +99,9 @@ def test_its_size_is_that_of_the_model_in_bfloat16(name: str) -> None:
 
 def test_what_a_policy_leaves_in_floats_keeps_its_bytes() -> None:
     policy = replace(ALL, layers={"inner": LayerBits(weights=32, activations=32)})
-    found = what_if(roofline.analyze(words(), MODELS["words"][1], hardware="xeon-8592plus"), policy)
+    found = evaluate_policy(
+        roofline.analyze(words(), MODELS["words"][1], hardware="xeon-8592plus"), policy
+    )
     inner = next(each for each in found.layers if each.layer.name == "inner")
     assert inner.after.weight_bytes == 4 * (16 * 16 + 16)
     assert found.model_bytes_after == 4 * (16 * 16 + 16) + 2 * (40 * 16 + 2 * 16)

@@ -11,15 +11,17 @@ from hypothesis import strategies as st
 from torch import nn
 
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
-from roofline.quantization.result import PassKind, QuantizationPass, WhatIf
-from roofline.quantization.what_ifs import what_if
+from roofline.quantization.result import OverheadKind, QuantizationOverhead, WhatIf
+from roofline.quantization.what_ifs import evaluate_policy
 from tests.quantization.small_networks import Of
 from tests.quantization.what_if_machines import Fork, Joined, PingPong, analysis_of, resnet20
 
 ALL_2 = Policy(weights=2, activations=2, first_last=2, shortcut="low")
 
 
-def of_kind(passes: Iterable[QuantizationPass], kind: PassKind) -> list[QuantizationPass]:
+def of_kind(
+    passes: Iterable[QuantizationOverhead], kind: OverheadKind
+) -> list[QuantizationOverhead]:
     return [each for each in passes if each.kind == kind]
 
 
@@ -28,7 +30,7 @@ def output_bits(found: WhatIf) -> dict[str, int]:
 
 
 def asked(model: nn.Module, *shape: int, policy: Policy = ALL_2) -> WhatIf:
-    return what_if(analysis_of(model, *shape), policy)
+    return evaluate_policy(analysis_of(model, *shape), policy)
 
 
 def test_a_chain_is_converted_at_its_beginning_alone() -> None:
@@ -111,7 +113,7 @@ def test_codes_go_through_concatenation_and_pooling() -> None:
         layers={"after": LayerBits(weights=3, activations=3)},
     )
     analysis = analysis_of(Joined(), 1, 3, 8, 8)
-    found = what_if(analysis, policy)
+    found = evaluate_policy(analysis, policy)
     assert output_bits(found) == {"stem": 4, "left": 3, "right": 3, "after": 4, "last": 32}
     assert [each.kind for each in found.passes if each.is_separate] == ["quantize"]
     others = found.part("others")
@@ -124,7 +126,7 @@ def test_codes_go_through_concatenation_and_pooling() -> None:
 
 
 def test_shortcuts_in_floats_convert_at_the_entrance_of_every_block() -> None:
-    found = what_if(analysis_of(resnet20(), 1, 3, 32, 32), Policy(shortcut="full"))
+    found = evaluate_policy(analysis_of(resnet20(), 1, 3, 32, 32), Policy(shortcut="full"))
     walks = of_kind(found.passes, "quantize")
     # The image, the entrance of each of nine blocks, and what the classifier reads.
     assert len(walks) == 11
@@ -141,7 +143,7 @@ def test_shortcuts_in_floats_convert_at_the_entrance_of_every_block() -> None:
 
 
 def test_shortcuts_in_codes_convert_nothing() -> None:
-    found = what_if(analysis_of(resnet20(), 1, 3, 32, 32), Policy(shortcut="low"))
+    found = evaluate_policy(analysis_of(resnet20(), 1, 3, 32, 32), Policy(shortcut="low"))
     assert [each.to_bits for each in found.passes if each.is_separate] == [8]
     # All but the classifier, whose result is the model's.
     assert len(of_kind(found.passes, "requantize")) == 21
@@ -182,11 +184,11 @@ def test_sixteen_bits_all_over_are_floats_for_all_operators() -> None:
 
 def test_a_model_in_bfloat16_asked_for_16_bits_stays_as_it_is() -> None:
     analysis = analysis_of(PingPong(16, 2), 4, 16, dtype="bfloat16")
-    found = what_if(analysis, Policy(weights=16, activations=16, shortcut="low"))
+    found = evaluate_policy(analysis, Policy(weights=16, activations=16, shortcut="low"))
     assert not found.passes
     assert found.eager_min_time_after_s == found.eager_min_time_before_s
     assert found.has_kernels
-    halves = what_if(analysis, Policy(weights=8, activations=8))
+    halves = evaluate_policy(analysis, Policy(weights=8, activations=8))
     assert halves.layer_bytes_before == 2 * halves.layer_bytes_after
 
 
@@ -211,7 +213,7 @@ def test_chains_are_converted_where_a_walk_along_them_finds_it(
         modules.append(nn.Linear(4, 4))
         modules += [kind(-1) if kind is nn.Softmax else kind() for kind in between]
     found = asked(nn.Sequential(*modules), 3, 4, policy=Policy(layers=exceptions))
-    expected: list[tuple[PassKind, int, int]] = []
+    expected: list[tuple[OverheadKind, int, int]] = []
     now = 32
     for place, (bits, between) in enumerate(layers):
         if bits.activations < now:

@@ -16,8 +16,8 @@ from roofline.analysis import Analysis, analysis_from_data
 from roofline.core.units import format_bytes
 from roofline.errors import InputError
 from roofline.quantization.policy import LayerBits, Policy
-from roofline.quantization.tracing import traced
-from roofline.quantization.what_ifs import what_if, what_ifs
+from roofline.quantization.tracing import trace_layers
+from roofline.quantization.what_ifs import evaluate_policies, evaluate_policy
 from tests.quantization.small_networks import Of
 from tests.quantization.what_if_machines import PingPong, analysis_of, machine
 
@@ -44,17 +44,17 @@ def _no_layer(name: str) -> dict[str, LayerBits]:
     [
         (
             lambda: nn.Sequential(nn.ReLU(), nn.Softmax(-1)),
-            *((2, 4), {}, {}, "has no layer that could be quantized: no convolution"),
+            *((2, 4), {}, {}, "has no layer to quantize: no convolution"),
         ),
         (lambda: nn.Linear(4, 4), (2, 4), {"train": True}, {}, "was analyzed in training"),
-        (_dynamic, (2, 8), {}, {}, "is quantized already; give the model in floats"),
-        (lambda: nn.Linear(4, 2), (0, 4), {}, {}, "was given no elements: a size is 0"),
+        (_dynamic, (2, 8), {}, {}, "is already quantized; give the float model"),
+        (lambda: nn.Linear(4, 2), (0, 4), {}, {}, "empty input, a size is 0"),
         *(
             (lambda: PingPong(16, 3), (4, 16), {}, _no_layer(name), said)
             for name, said in (
-                ("layers.9", r"'layers.9' is no layer of .*did you mean 'layers\.\d'"),
-                ("conv", r"'conv' is no layer of .*its layers are layers.0, layer"),
-                ("a\nb", r"^'a\\nb' is no layer of"),
+                ("layers.9", r"has no layer 'layers.9'; did you mean 'layers\.\d'"),
+                ("conv", r"has no layer 'conv'; layers: layers.0, layer"),
+                ("a\nb", r"has no layer 'a\\nb'"),
             )
         ),
     ],
@@ -69,7 +69,7 @@ def test_what_if_is_refused(
 ) -> None:
     analysis = _analysis(model(), *shape, **options)
     with pytest.raises(InputError, match=said):
-        what_if(analysis, Policy(layers=layers))
+        evaluate_policy(analysis, Policy(layers=layers))
 
 
 def test_what_stays_in_floats_is_named_with_its_bytes() -> None:
@@ -85,14 +85,14 @@ def test_what_stays_in_floats_is_named_with_its_bytes() -> None:
         head=nn.Linear(8, 3),
     )
     tokens = torch.zeros(1, 4, dtype=torch.int64)
-    found = what_if(roofline.analyze(words, tokens, hardware=machine()), Policy())
+    found = evaluate_policy(roofline.analyze(words, tokens, hardware=machine()), Policy())
     assert [each.layer.name for each in found.layers] == ["head"]
     left = "\n".join(found.unquantized)
     # The table whole, of which four rows are read.
     assert "embedding (table): 3.20 kB of weights" in left
     assert "(norm): 64 B of weights" in left
     assert f"(lstm): {4 * (2 * 32 * 8 + 2 * 32) / 1000:.2f} kB of weights" in left
-    assert "2 products of two activations" in left
+    assert "2 matrix products of two activations" in left
 
 
 def test_modules_that_do_not_run_are_named() -> None:
@@ -101,11 +101,11 @@ def test_modules_that_do_not_run_are_named() -> None:
         head=nn.Linear(4, 2),
         auxiliary=nn.Linear(4, 300),
     )
-    found = what_if(analysis_of(training, 1, 4), Policy(weights=8, activations=8))
+    found = evaluate_policy(analysis_of(training, 1, 4), Policy(weights=8, activations=8))
     assert found.unquantized == ("modules that did not run (auxiliary): 1,500 parameters",)
     assert found.model_bytes_before - found.model_bytes_after == 3 * 8 - 4 - 4
     whole = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten())
-    assert what_if(analysis_of(whole, 1, 3, 8, 8), Policy()).unquantized == ()
+    assert evaluate_policy(analysis_of(whole, 1, 3, 8, 8), Policy()).unquantized == ()
 
 
 def test_modules_whose_weights_a_fused_layer_reads_did_run() -> None:
@@ -115,7 +115,7 @@ def test_modules_whose_weights_a_fused_layer_reads_did_run() -> None:
         spare=nn.Linear(8, 100),
         head=nn.Linear(8, 3),
     )
-    fused, idle = what_if(analysis_of(encoded, 1, 4, 8), Policy()).unquantized
+    fused, idle = evaluate_policy(analysis_of(encoded, 1, 4, 8), Policy()).unquantized
     weights = 8 * 24 + 24 + 8 * 8 + 8 + 8 * 16 + 16 + 16 * 8 + 8 + 2 * (8 + 8)
     assert fused == f"attention (encoder): {4 * weights / 1000:.2f} kB of weights"
     assert idle == "modules that did not run (spare): 900 parameters"
@@ -130,7 +130,7 @@ def test_products_in_recurrent_layers_are_no_layers(cell: type[nn.Module]) -> No
         return m.head(found[0] if isinstance(found, tuple) else found)
 
     model = Of(function, stem=nn.Linear(8, 8), cell=cell(8, 8), head=nn.Linear(8, 3)).eval()
-    found = what_if(analysis_of(model, 5, 8), Policy())
+    found = evaluate_policy(analysis_of(model, 5, 8), Policy())
     places = {each.layer.name: each.layer.place for each in found.layers}
     assert places == {"stem": "first", "head": "last"}
     assert found.part("shortcuts").count == 0
@@ -140,14 +140,14 @@ def test_products_in_recurrent_layers_are_no_layers(cell: type[nn.Module]) -> No
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for inputs in (None, (5, 8)):
-            layers = traced(model, inputs).layers
+            layers = trace_layers(model, inputs).layers
             assert {name: each.places[0] for name, each in layers.items()} == places
 
 
 def test_a_saved_analysis_is_enough() -> None:
     analysis = analysis_of(PingPong(16, 3), 4, 16)
     again = analysis_from_data(json.loads(analysis.to_json()), file="test")
-    assert what_if(again, Policy()) == what_if(analysis, Policy())
+    assert evaluate_policy(again, Policy()) == evaluate_policy(analysis, Policy())
 
 
 def test_a_sweep_begins_with_what_was_asked() -> None:
@@ -155,19 +155,19 @@ def test_a_sweep_begins_with_what_was_asked() -> None:
         weights=3, activations=5, first_last=8, shortcut="low", layers={"layers.1": SOME}
     )
     analysis = analysis_of(PingPong(16, 3), 4, 16)
-    found = what_ifs(analysis, policy, (2, 8, 2))
+    found = evaluate_policies(analysis, policy, (2, 8, 2))
     widths = [(each.policy.weights, each.policy.activations) for each in found]
     assert widths == [(3, 5), (2, 2), (8, 8)]
     for each in found:
         of = each.policy
         assert (of.first_last, of.shortcut, of.layers) == (8, "low", policy.layers)
-        assert each == what_if(analysis, of)
+        assert each == evaluate_policy(analysis, of)
     for width in (0, 17, 24, -3):
         with pytest.raises(InputError, match=f"sweep: {width} bits"):
-            what_ifs(analysis, Policy(), (2, width))
+            evaluate_policies(analysis, Policy(), (2, width))
     # A machine without ceilings has bytes alone.
     bare = roofline.analyze(nn.Linear(8, 8), (2, 8), hardware=machine({}, {}))
-    of_bytes = what_if(bare, Policy())
+    of_bytes = evaluate_policy(bare, Policy())
     assert of_bytes.model_bytes_after < of_bytes.model_bytes_before
     assert of_bytes.layers[0].executable == "float32"
 
@@ -180,11 +180,11 @@ def test_a_transposed_convolution_and_others_of_one_and_three_dimensions() -> No
         (nn.Conv2d(4, 4, 3, groups=4), (1, 4, 5, 5)),
     ):
         analysis = analysis_of(nn.Sequential(model), *shape)
-        found = what_if(analysis, Policy(weights=8, activations=8))
+        found = evaluate_policy(analysis, Policy(weights=8, activations=8))
         (layer,) = found.layers
         weight = model.weight
         channels = analysis.operators[layer.layer.index].outputs[0].shape[1]
         assert layer.parameters == weight.numel()
         assert layer.after.weight_bytes == weight.numel() + 4 + 4 * channels
-        each = what_if(analysis, Policy(weights=8, activations=8, per_channel=True))
+        each = evaluate_policy(analysis, Policy(weights=8, activations=8, per_channel=True))
         assert each.layers[0].after.weight_bytes == weight.numel() + 4 * channels + 4 * channels

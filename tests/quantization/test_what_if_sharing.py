@@ -11,7 +11,7 @@ from torch import nn
 import roofline
 from roofline.quantization import quantize_model, quantized_layers
 from roofline.quantization.policy import LayerBits, Policy
-from roofline.quantization.what_ifs import what_if
+from roofline.quantization.what_ifs import evaluate_policy
 from tests.quantization.small_networks import Of
 from tests.quantization.what_if_machines import analysis_of, machine
 
@@ -25,7 +25,7 @@ def test_a_weight_that_an_embedding_reads_too_is_counted_twice() -> None:
     tied.head.weight = tied.table.weight
     tokens = torch.zeros(1, 4, dtype=torch.int64)
     analysis = roofline.analyze(tied, tokens, hardware=machine())
-    found = what_if(analysis, Policy(weights=4, activations=4, first_last=4))
+    found = evaluate_policy(analysis, Policy(weights=4, activations=4, first_last=4))
     assert found.model_bytes_before == 4 * 50 * 8
     assert found.model_bytes_after == 4 * 50 * 8 + 50 * 8 // 2 + 4 + 4
     assert any("twice" in note for note in found.notes)
@@ -36,7 +36,9 @@ def test_a_weight_that_an_embedding_reads_too_is_counted_twice() -> None:
 def test_a_weight_that_is_used_twice_is_stored_once() -> None:
     layer = nn.Linear(8, 8, bias=False)
     twice = Of(lambda m, x: m.layer(torch.relu(m.layer(x))), layer=layer)
-    found = what_if(analysis_of(twice, 1, 8), Policy(weights=4, activations=4, first_last=4))
+    found = evaluate_policy(
+        analysis_of(twice, 1, 8), Policy(weights=4, activations=4, first_last=4)
+    )
     assert [each.layer.name for each in found.layers] == ["layer", "layer#2"]
     assert found.layer_bytes_before == 4 * (64 + 2 * 8 + 2 * 8)
     assert found.layer_bytes_after == (64 + 2 * 8 + 2 * 8) // 2
@@ -57,7 +59,7 @@ def _in_turn(*names: str) -> Callable[..., torch.Tensor]:
 def test_a_weight_has_the_same_bits_wherever_it_is_used() -> None:
     layers = {"layer": nn.Linear(8, 8), "inner": nn.Linear(8, 8)}
     ends = Of(_in_turn("layer", "inner", "layer", "inner"), **layers)
-    found = what_if(analysis_of(ends, 1, 8), Policy(weights=2, activations=2))
+    found = evaluate_policy(analysis_of(ends, 1, 8), Policy(weights=2, activations=2))
     bits = {each.layer.name: each.bits.words for each in found.layers}
     # One of them is first, and the other one last.
     assert bits == dict.fromkeys(["layer", "inner", "layer#2", "inner#2"], "w8a8")
@@ -74,7 +76,9 @@ def test_what_a_policy_names_counts_before_other_places_of_the_same_weight() -> 
         policy = Policy(
             weights=8, activations=8, layers={name: LayerBits(weights=3, activations=4)}
         )
-        bits = {each.layer.name: each.bits.words for each in what_if(analysis, policy).layers}
+        bits = {
+            each.layer.name: each.bits.words for each in evaluate_policy(analysis, policy).layers
+        }
         assert bits == {"first": "w8a8", "again": "w3a4", "again#2": "w3a4", "last": "w8a8"}
 
 
@@ -86,7 +90,7 @@ def test_modules_that_share_a_weight_read_activations_of_their_own() -> None:
         "left": LayerBits(weights=2, activations=3),
         "right": LayerBits(weights=4, activations=5),
     }
-    found = what_if(analysis_of(tied, 1, 8), Policy(layers=layers))
+    found = evaluate_policy(analysis_of(tied, 1, 8), Policy(layers=layers))
     bits = {each.layer.name: each.bits.words for each in found.layers}
     assert (bits["left"], bits["right"]) == ("w4a3", "w4a5")
     # Codes of 64 weights with their scale, once; biases of 8 floats; and two clippings.

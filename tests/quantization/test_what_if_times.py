@@ -14,7 +14,7 @@ from roofline.errors import InputError
 from roofline.latency.prediction import Predicted
 from roofline.placement import Placement
 from roofline.quantization.policy import LayerBits, Policy
-from roofline.quantization.what_ifs import records_of_torch, what_if
+from roofline.quantization.what_ifs import evaluate_policy, records_of_torch
 from roofline.workload.operators import OperatorRecord, State
 from tests.analysis.examples import full_profile
 from tests.design.advice_models import Clock, by_flop
@@ -61,7 +61,7 @@ def at_work(records: Sequence[OperatorRecord]) -> list[OperatorRecord]:
 @pytest.mark.parametrize("policy", [INT8, HALF, replace(INT8, shortcut="full")])
 def test_the_pass_takes_what_its_calls_take(policy: Policy) -> None:
     analysis = timed_analysis_of(resnet20(), *IMAGE, clock=Clock())
-    found = what_if(analysis, policy, Clock())
+    found = evaluate_policy(analysis, policy, Clock())
     calls = at_work(records_of_torch(analysis, policy))
     expected_s = sum(map(by_flop, calls))
     assert found.before is not None
@@ -88,7 +88,7 @@ def test_a_width_without_a_kernel_has_no_time_beside_one_that_has() -> None:
     """First and last run in int8, and are timed; the pass is not."""
     analysis = timed_analysis_of(PingPong(16, 3), 4, 16, clock=Clock())
     clock = Knowing("float32", "quint8", "qint8")
-    found = what_if(analysis, Policy(weights=2, activations=2, first_last=8), clock)
+    found = evaluate_policy(analysis, Policy(weights=2, activations=2, first_last=8), clock)
     timed = [each.layer.name for each in found.layers if each.after.time is not None]
     assert timed == ["layers.0", "layers.2"]
     assert found.after is None
@@ -102,7 +102,7 @@ def test_a_width_without_a_kernel_has_no_time_beside_one_that_has() -> None:
     with pytest.raises(InputError, match="test has no kernels for 2-bit weights"):
         records_of_torch(analysis, Policy())
     for width in (1, 2, 3, 4, 5, 7, 9, 12):
-        found = what_if(analysis, Policy(weights=width, activations=width), Clock())
+        found = evaluate_policy(analysis, Policy(weights=width, activations=width), Clock())
         assert found.after is None
         assert all(each.has_kernel or each.after.time is None for each in found.layers)
         assert isinstance(found.before, Time)
@@ -111,33 +111,35 @@ def test_a_width_without_a_kernel_has_no_time_beside_one_that_has() -> None:
 def test_what_was_not_learned_has_no_time_and_says_which_command_helps() -> None:
     profile = replace(machine(), host=full_profile().host)
     analysis = analysis_of(PingPong(16, 3), 4, 16, profile=profile)
-    found = what_if(analysis, INT8, Knowing("float32"))
+    found = evaluate_policy(analysis, INT8, Knowing("float32"))
     assert found.has_kernels
     assert found.after is None
     assert any("roofline calibrate" in each and "int8" in each for each in found.notes)
-    without = what_if(analysis, INT8)
-    assert any("nothing of int8" in each for each in without.notes)
+    without = evaluate_policy(analysis, INT8)
+    assert any("no calibration of int8" in each for each in without.notes)
     assert without.part("layers").after_time is None
-    assert not what_if(analysis, replace(INT8, weights=32, activations=32, first_last=32)).notes
+    assert not evaluate_policy(
+        analysis, replace(INT8, weights=32, activations=32, first_last=32)
+    ).notes
     # A machine that is not here cannot be calibrated.
-    assert not what_if(analysis_of(PingPong(16, 3), 4, 16), INT8).notes
+    assert not evaluate_policy(analysis_of(PingPong(16, 3), 4, 16), INT8).notes
 
 
 def test_a_layout_that_int8_brings_is_told() -> None:
     analysis = timed_analysis_of(resnet20(), *IMAGE, clock=Clock())
     said = "torch's int8 convolutions write images channels-last: what reads them is predicted so"
-    assert what_if(analysis, INT8, Clock()).notes == (said,)
-    assert what_if(analysis, HALF, Clock()).notes == ()
+    assert evaluate_policy(analysis, INT8, Clock()).notes == (said,)
+    assert evaluate_policy(analysis, HALF, Clock()).notes == ()
     # What reads the images is predicted by their layout, whatever is known of the convolutions.
-    assert said in what_if(analysis, INT8, Knowing("float32")).notes
-    assert said not in what_if(analysis, INT8).notes
+    assert said in evaluate_policy(analysis, INT8, Knowing("float32")).notes
+    assert said not in evaluate_policy(analysis, INT8).notes
 
 
 def test_layers_in_floats_keep_their_time() -> None:
     analysis = timed_analysis_of(PingPong(16, 3), 4, 16, clock=Clock())
     bits = LayerBits(weights=8, activations=8)
     one = Policy(weights=32, activations=32, first_last=32, layers={"layers.1": bits})
-    found = what_if(analysis, one, Clock())
+    found = evaluate_policy(analysis, one, Clock())
     for each in found.layers:
         if each.layer.name != "layers.1":
             assert each.after.time == each.before.time

@@ -15,7 +15,7 @@ from torch import nn
 
 from roofline.analysis import Analysis
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
-from roofline.quantization.what_ifs import what_if
+from roofline.quantization.what_ifs import evaluate_policy
 from tests.quantization.small_networks import Of
 from tests.quantization.what_if_machines import (
     Joined,
@@ -47,7 +47,7 @@ LAST = (64 * 10, 10)
 
 
 def test_resnet20_has_as_many_weights_as_counted(twenty: Analysis) -> None:
-    found = what_if(twenty, Policy())
+    found = evaluate_policy(twenty, Policy())
     assert sum(each.parameters for each in found.layers) == 270_896
     assert sum(w for w, _ in (FIRST, *INNER, *PROJECTIONS, LAST)) == 270_896
     places = [each.layer.place for each in found.layers]
@@ -63,7 +63,9 @@ def test_resnet20_moves_so_many_times_less_in_2_bits(
     twenty: Analysis, shortcut: Literal["full", "low"], byte: int, times: float
 ) -> None:
     """First and last in 8 bits: a byte each; all others four to a byte, or projections floats."""
-    found = what_if(twenty, Policy(weights=2, activations=2, first_last=8, shortcut=shortcut))
+    found = evaluate_policy(
+        twenty, Policy(weights=2, activations=2, first_last=8, shortcut=shortcut)
+    )
     assert found.layer_bytes_before == 4 * (270_896 + 2 * (200_704 + 10)) == 2_689_296
     ends, inner, projections = (
         sum(w + 2 * out for w, out in each) for each in ((FIRST, LAST), INNER, PROJECTIONS)
@@ -75,7 +77,7 @@ def test_resnet20_moves_so_many_times_less_in_2_bits(
 
 def test_resnet20_in_a_file(twenty: Analysis) -> None:
     """Codes packed, 4 bytes of scale for weights and 4 for activations a layer, all else floats."""
-    found = what_if(twenty, Policy(weights=2, activations=2, first_last=8, shortcut="low"))
+    found = evaluate_policy(twenty, Policy(weights=2, activations=2, first_last=8, shortcut="low"))
     norms = 4 * (16 * 7 + 32 * 7 + 64 * 7)
     assert found.model_bytes_before == 4 * (270_896 + 10 + norms) + 8 * (21)
     inner = (270_896 - 432 - 640) // 4
@@ -85,15 +87,15 @@ def test_resnet20_in_a_file(twenty: Analysis) -> None:
 
 
 def test_a_scale_for_each_channel_takes_four_bytes_of_each(twenty: Analysis) -> None:
-    one = what_if(twenty, Policy(shortcut="low"))
-    each = what_if(twenty, Policy(shortcut="low", per_channel=True))
+    one = evaluate_policy(twenty, Policy(shortcut="low"))
+    each = evaluate_policy(twenty, Policy(shortcut="low", per_channel=True))
     channels = 16 * 7 + 32 * 7 + 64 * 7 + 10
     assert each.model_bytes_after - one.model_bytes_after == 4 * (channels - 22)
 
 
 def test_the_classifier_of_resnet20_by_hand(twenty: Analysis) -> None:
     """640 codes of a byte, a scale, 10 biases; 64 codes in, 10 floats out."""
-    last = what_if(twenty, Policy()).layers[-1]
+    last = evaluate_policy(twenty, Policy()).layers[-1]
     assert (last.before.weight_bytes, last.before.input_bytes, last.before.output_bytes) == (
         4 * 640 + 40,
         4 * 64,
@@ -109,7 +111,7 @@ def test_the_classifier_of_resnet20_by_hand(twenty: Analysis) -> None:
 
 def test_a_convolution_with_its_batch_norm_by_hand(twenty: Analysis) -> None:
     """The norm leaves a factor and a bias for each of 16 channels, and no walk of its own."""
-    first = what_if(twenty, Policy()).layers[0]
+    first = evaluate_policy(twenty, Policy()).layers[0]
     result = 16 * 32 * 32
     assert len(first.operators) == 3
     # Convolution, batch norm and ReLU each read and write; four vectors belong to the norm.
@@ -120,7 +122,7 @@ def test_a_convolution_with_its_batch_norm_by_hand(twenty: Analysis) -> None:
     assert first.after.input_bytes == 3 * 32 * 32
     # The shortcut reads floats.
     assert first.after.output_bytes == 4 * result
-    low = what_if(twenty, Policy(shortcut="low")).layers[0]
+    low = evaluate_policy(twenty, Policy(shortcut="low")).layers[0]
     assert low.after.output_bytes == result // 4
 
 
@@ -130,10 +132,10 @@ def test_additions_at_shortcuts_by_hand(twenty: Analysis) -> None:
     The last of them writes 8 bits, which the classifier asks for.
     """
     results = 3 * 16 * 1024 + 3 * 32 * 256 + 3 * 64 * 64
-    full = what_if(twenty, Policy(shortcut="full")).part("shortcuts")
+    full = evaluate_policy(twenty, Policy(shortcut="full")).part("shortcuts")
     assert full.count == 9
     assert full.before_bytes == full.after_bytes == (3 + 2) * 4 * results
-    low = what_if(twenty, Policy(shortcut="low")).part("shortcuts")
+    low = evaluate_policy(twenty, Policy(shortcut="low")).part("shortcuts")
     assert low.before_bytes == full.before_bytes
     assert low.after_bytes == 3 * (results - 4096) // 4 + 2 * 4096 // 4 + 4096
 
@@ -161,7 +163,7 @@ POLICIES = st.builds(
 @given(policy=POLICIES)
 def test_layer_bytes_are_the_sum_over_layers(policy: Policy) -> None:
     """Added up from the modules and the shapes of what they give, which this test knows."""
-    found = what_if(joined(), policy)
+    found = evaluate_policy(joined(), policy)
     shapes = {"stem": (4, 8), "left": (4, 8), "right": (4, 8), "after": (4, 4), "last": (2, 4)}
     model = Joined()
     expected = 0
@@ -177,7 +179,7 @@ def test_layer_bytes_are_the_sum_over_layers(policy: Policy) -> None:
 @given(policy=POLICIES)
 def test_parts_add_up_to_the_pass(policy: Policy) -> None:
     for analysis in (joined(), two_levels()):
-        found = what_if(analysis, policy)
+        found = evaluate_policy(analysis, policy)
         before = [each.before_eager_min_time_s for each in found.parts]
         after = {each.name: each.after_eager_min_time_s for each in found.parts}
         assert sum(each.before_bytes for each in found.parts) == analysis.totals.traffic_bytes
@@ -218,7 +220,7 @@ def test_all_in_floats_changes_nothing(shortcut: Literal["full", "low"]) -> None
     floats = Policy(weights=32, activations=32, shortcut=shortcut)
     apart = analysis_of(hoarding(), 64, 64, profile=cached_machine())
     for analysis in (joined(), two_levels(), apart):
-        found = what_if(analysis, floats)
+        found = evaluate_policy(analysis, floats)
         assert found.eager_min_time_after_s == pytest.approx(found.eager_min_time_before_s)
         assert found.model_bytes_after == found.model_bytes_before
         assert found.layer_bytes_after == found.layer_bytes_before
@@ -230,7 +232,7 @@ def test_all_in_floats_changes_nothing(shortcut: Literal["full", "low"]) -> None
 
 def test_fewer_bits_never_move_more_in_layers() -> None:
     moved = [
-        what_if(two_levels(), Policy(weights=width, activations=width, first_last=width))
+        evaluate_policy(two_levels(), Policy(weights=width, activations=width, first_last=width))
         for width in (1, 2, 4, 8, 16, 32)
     ]
     for few, many in itertools.pairwise(moved):
@@ -244,7 +246,7 @@ def test_codes_stay_in_a_cache_that_floats_do_not_fit_into() -> None:
     """200 x 200 weights take 160 kB as floats and 10 kB as codes; the cache holds 64 KiB."""
     model = nn.Sequential(*(nn.Linear(200, 200) for _ in range(3)))
     analysis = analysis_of(model, 1, 200, profile=cached_machine())
-    found = what_if(analysis, Policy(weights=2, activations=2, first_last=2))
+    found = evaluate_policy(analysis, Policy(weights=2, activations=2, first_last=2))
     for each in found.layers:
         assert each.before.level == "DRAM"
         assert each.after.level == "L1"

@@ -12,8 +12,8 @@ from roofline.core.dtypes import dtype
 from roofline.placement import Bound, Roof
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import BANDWIDTH_ONLY
-from roofline.quantization.what_ifs import what_if
-from roofline.quantization.widths import Widths, is_codes
+from roofline.quantization.what_ifs import evaluate_policy
+from roofline.quantization.widths import Widths, is_code_type
 from tests import builders
 from tests.quantization.what_if_machines import HARDWARE, LIBRARY, analysis_of, machine, resnet20
 
@@ -94,21 +94,25 @@ def test_a_layer_of_bfloat16_is_no_wider_than_that() -> None:
 
 
 def test_values_are_kept_in_torch_s_types_where_these_are_computed_with() -> None:
-    assert widths().kept_in(8).name == "quint8"
-    assert widths().kept_in(8, is_weight=True).name == "qint8"
-    assert widths().kept_in(16).name == "bfloat16"
+    assert widths().storage_type(8).name == "quint8"
+    assert widths().storage_type(8, is_weight=True).name == "qint8"
+    assert widths().storage_type(16).name == "bfloat16"
     for bits in (1, 2, 3, 4, 7, 9, 12):
-        codes = widths().kept_in(bits)
-        assert is_codes(codes)
+        codes = widths().storage_type(bits)
+        assert is_code_type(codes)
         assert codes.byte(8) == bits
-    assert is_codes(widths({}, {"float32": 1.0}).kept_in(8))
+    assert is_code_type(widths({}, {"float32": 1.0}).storage_type(8))
 
 
 def test_what_has_no_kernel_says_so_and_has_no_time() -> None:
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
-    found = what_if(analysis_of(model, 4, 64), Policy(weights=2, activations=2, first_last=8))
+    found = evaluate_policy(
+        analysis_of(model, 4, 64), Policy(weights=2, activations=2, first_last=8)
+    )
     assert [each.has_kernel for each in found.layers] == [True, True]
-    found = what_if(analysis_of(model, 4, 64), Policy(weights=2, activations=2, first_last=2))
+    found = evaluate_policy(
+        analysis_of(model, 4, 64), Policy(weights=2, activations=2, first_last=2)
+    )
     assert not found.has_kernels
     assert found.after is None
     assert found.eager_min_time_after_s is not None
@@ -121,17 +125,17 @@ def test_the_ceiling_is_that_of_the_executable_type() -> None:
     model = nn.Sequential(nn.Linear(256, 256, bias=False))
     policy = Policy(weights=2, activations=2, first_last=2)
     flop = 2 * 8192 * 256 * 256
-    (layer,) = what_if(analysis_of(model, 8192, 256), policy).layers
+    (layer,) = evaluate_policy(analysis_of(model, 8192, 256), policy).layers
     assert layer.before.eager_min_time_s == flop / 100e9
     assert (layer.after.bound, layer.after.eager_min_time_s) == (Bound.COMPUTE, flop / 400e9)
     floats = machine({}, {"float32": 100e9})
-    (layer,) = what_if(analysis_of(model, 8192, 256, profile=floats), policy).layers
+    (layer,) = evaluate_policy(analysis_of(model, 8192, 256, profile=floats), policy).layers
     assert layer.executable == "float32"
     assert layer.after.bound is Bound.COMPUTE
     assert layer.after.eager_min_time_s == flop / 100e9
     assert layer.after.ceiling == "float32 avx2 fma"
     fours = machine({}, {"float32": 100e9, "int8": 400e9, "int4": 800e9})
-    (layer,) = what_if(analysis_of(model, 8192, 256, profile=fours), policy).layers
+    (layer,) = evaluate_policy(analysis_of(model, 8192, 256, profile=fours), policy).layers
     assert (layer.executable, layer.after.ceiling) == ("int4", "int4 avx2 fma")
     assert layer.after.eager_min_time_s == flop / 800e9
 
@@ -147,7 +151,7 @@ def test_no_layer_stands_above_the_highest_ceiling(bits: int) -> None:
     profile = replace(machine(hardware=dict.fromkeys(TYPES, 1e11)), memory=(memory,))
     analysis = analysis_of(resnet20(), 1, 3, 32, 32, profile=profile)
     highest = max(each.flop_per_s for each in Roof(analysis.hardware, analysis.threads).units)
-    found = what_if(analysis, Policy(weights=bits, activations=bits, shortcut="low"))
+    found = evaluate_policy(analysis, Policy(weights=bits, activations=bits, shortcut="low"))
     for layer in found.layers:
         for side in (layer.before, layer.after):
             assert side.attainable_flop_per_s is not None

@@ -190,12 +190,12 @@ IMAGE, FOLD = (1, 2, 3, 3), "fold-batch-norm"
         (
             # Of a sequence.
             nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)),
-            *((2, 3, 4), "fold-linear-batch-norm", "1 takes other channels than 0 gives"),
+            *((2, 3, 4), "fold-linear-batch-norm", "1 and 0 have different channels"),
         ),
         (
             # Without a batch.
             nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm1d(5)),
-            *((2, 5, 4), FOLD, "1 takes other channels than 0 gives"),
+            *((2, 5, 4), FOLD, "1 and 0 have different channels"),
         ),
     ],
 )

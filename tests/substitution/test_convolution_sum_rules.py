@@ -395,7 +395,7 @@ def test_it_is_said_why_terms_are_not_added_up(rule: str, model: nn.Module, word
             "sum-convolutions",
             Parallel(nn.Conv1d(3, 3, 1), nn.BatchNorm1d(4)),
             (3, 4),
-            "branches.1 takes other channels than the convolutions give",
+            "branches.1 and the convolutions have different channels",
         ),
     ],
     ids=["stride", "repeated channels", "channels of a norm"],

@@ -94,7 +94,6 @@ class _WeightTensors:
         self._made: dict[str, torch.Tensor] = {}
 
     def tensor(self, weight: Weight) -> torch.Tensor:
-        """Return the model's own tensor, or a derived one in its declared type."""
         if weight.name:
             if weight.name not in self._tensors:
                 raise ModelError(f"the model has no weight '{weight.name}'")
@@ -211,8 +210,6 @@ class BuiltModule(fx.GraphModule):
         return self
 
     def cast(self, types: Mapping[torch.dtype, torch.dtype]) -> None:
-        """Replace data types among operator arguments."""
-
         def changed(each: Any) -> Any:
             return types.get(each, each) if isinstance(each, torch.dtype) else each
 
@@ -334,7 +331,6 @@ class _ModuleBuilder:
         structure: Structure | None,
         inputs: list[int],
     ) -> None:
-        """Add the graph inputs found in the argument of a parameter."""
         if structure is None:
             nothing: dict[Any, Any] = {parameter.VAR_POSITIONAL: (), parameter.VAR_KEYWORD: {}}
             default = nothing.get(parameter.kind, _plain_default(parameter))

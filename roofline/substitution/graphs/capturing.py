@@ -49,7 +49,6 @@ class Structure:
     items: tuple[Structure, ...] = ()
 
     def filled(self, tensors: Sequence[Any]) -> Any:
-        """Return the same containers with other tensors."""
         items = [each.filled(tensors) for each in self.items]
         match self.kind:
             case "tensor":
@@ -119,8 +118,6 @@ _CONSTANTS = (bool, int, float, complex, str, torch.dtype, torch.device, torch.S
 
 
 class FlatModule(torch.nn.Module):
-    """Wrapper of a model with flat lists of tensors as input and output."""
-
     def __init__(
         self,
         model: torch.nn.Module,
@@ -323,7 +320,6 @@ def _describe_error(error: BaseException) -> str:
 
 
 def _error_location(error: BaseException, model: torch.nn.Module) -> str:
-    """Return the innermost running module."""
     paths = {id(module): path for path, module in model.named_modules()}
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     running = [each for frame in frames if id(each := frame.f_locals.get("self")) in paths]

@@ -110,7 +110,6 @@ class StorageTracker:
         self._places[new] = storage, begin_byte
 
     def current(self, tensor: Value | Weight) -> Value | Weight:
-        """Return the current version of a tensor."""
         while tensor in self._now:
             tensor = self._now[tensor]
         if tensor in self._stale:
@@ -132,8 +131,6 @@ _WRAPPERS: Mapping[str, int] = {"wrap_with_set_grad_enabled": 1, "wrap_with_auto
 
 
 class Conversion:
-    """Graph of a program, with its weights and notes."""
-
     def __init__(
         self,
         program: Any,
@@ -189,7 +186,6 @@ class Conversion:
             self.notes.append(note)
 
     def _given(self, node: Any, spec: Any) -> Value | Weight:
-        """Return an input of the model, or one of its weights."""
         if spec.kind is InputKind.USER_INPUT:
             arguments = (("name", next(self._inputs)), ("role", "input"))
             return self._put(
@@ -269,7 +265,6 @@ class Conversion:
         return self._operator(node, func, args, kwargs)
 
     def _part(self, name: str, given: Sequence[Any]) -> Any:
-        """Convert a subprogram that runs in its own mode."""
         modes = _WRAPPERS[name]
         if name == "wrap_with_autocast" and given[2]:
             raise ModelError("a part of it runs under torch.autocast, which a graph cannot express")

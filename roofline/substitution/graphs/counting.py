@@ -127,7 +127,6 @@ class Storages:
         return True
 
     def _reach(self, value: Value | Weight) -> tuple[int, int]:
-        """Return the first and the last byte of a value in its storage."""
         _, begin_byte = self.places[value]
         return begin_byte, end_byte(self._graph.type_of(value), begin_byte)
 
@@ -269,7 +268,6 @@ class _Counting:
         )
 
     def add_rest(self, rest_bytes: int) -> None:
-        """Append the record of the rest of the model."""
         spec = TensorSpec(
             shape=(rest_bytes,),
             dtype=dtype("uint8"),

@@ -81,7 +81,6 @@ class Weight:
 
 
 def contiguous(shape: tuple[int, ...], dtype: str) -> TensorType:
-    """Return the type of a contiguous tensor."""
     stride: list[int] = []
     step = 1
     for size in reversed(shape):
@@ -96,8 +95,6 @@ INPUT = "input"
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """Output of a node."""
-
     node: int
     output: int = 0
 
@@ -165,7 +162,6 @@ class Node:
         return iter(self._values)
 
     def weights(self) -> Iterator[Weight]:
-        """Yield the weights among the arguments."""
         for _, argument in self.arguments:
             yield from (each for each in parts_of(argument) if isinstance(each, Weight))
 
@@ -193,7 +189,6 @@ def parts_of(argument: Argument) -> Iterator[Argument]:
 
 
 def values_in(argument: Argument) -> Iterator[Value]:
-    """Return the values in a nested argument."""
     return (each for each in parts_of(argument) if isinstance(each, Value))
 
 
@@ -248,7 +243,6 @@ class Graph:
 
     @cached_property
     def position(self) -> Mapping[int, int]:
-        """Execution order of the nodes, by number."""
         return {number: place for place, number in enumerate(self.nodes)}
 
     def users(self, of: int | Value) -> tuple[int, ...]:
@@ -365,7 +359,6 @@ class RewriteError(Exception):
 
 
 def type_in(nodes: Mapping[int, Node], value: Value | Weight) -> TensorType:
-    """Return the type of a weight, or of a value of these nodes."""
     if isinstance(value, Weight):
         return value.type
     found = nodes[value.node].outputs[value.output]
@@ -427,11 +420,9 @@ class Editor:
         return number
 
     def type_of(self, value: Value | Weight) -> TensorType:
-        """Return the type of a value of the graph or of a new node, or of a weight."""
         return type_in(self._nodes, value)
 
     def node(self, number: int) -> Node:
-        """Return a node of the graph, or a new one."""
         return self._nodes[number]
 
     def replace(self, old: Value, new: Value | Weight) -> None:

@@ -167,7 +167,6 @@ def _output(value: Any, operands: Operands) -> Output | None:
 
 
 def type_of(tensor: torch.Tensor) -> TensorType:
-    """Return the type of a tensor with static sizes."""
     return TensorType(
         shape=tuple(map(int, tensor.shape)),
         stride=tuple(map(int, tensor.stride())),
@@ -210,7 +209,6 @@ class Plan:
 
 @functools.cache
 def function_of(op: str, overload: str, *, in_place: bool = False) -> Any:
-    """Return the overload that a node calls."""
     space, _, name = op.partition(".")
     name += "_" * in_place
     found = getattr(getattr(getattr(torch.ops, space), name, None), overload, None)
@@ -256,8 +254,6 @@ class Binding:
         return args, {name: arguments[each] for name, each in self.named}
 
     def outcome(self, arguments: Sequence[Argument], places: tuple[Place, ...]) -> Outcome:
-        """Return outputs and records for tensors in these places."""
-
         def call(tensors: Sequence[Any]) -> Any:
             args, kwargs = self.taken([with_tensors(each, tensors) for each in arguments])
             if isinstance(self.target, str):
@@ -394,7 +390,6 @@ def is_trained(operand: Value | Weight) -> bool:
 
 
 def role_of(operand: Value | Weight) -> Role:
-    """Return the default role of an operand."""
     if not isinstance(operand, Weight):
         return Role.ACTIVATION
     return Role.PARAMETER if operand.is_parameter else Role.BUFFER
@@ -426,7 +421,6 @@ def _all_arguments(node: Node) -> tuple[tuple[str, Argument], ...]:
 
 @functools.cache
 def _typed_schema(op: str, overload: str) -> tuple[tuple[Any, bool], ...]:
-    """Return the arguments of an operator, each with whether it is a float."""
     return tuple((each, str(each.type) == "float") for each in _schema(function_of(op, overload)))
 
 
@@ -437,7 +431,6 @@ def _plain(argument: Any) -> Argument:
 
 
 def _call(func: Any, arguments: tuple[Argument, ...], places: tuple[Place, ...]) -> Outcome:
-    """Return the outcome of an overload."""
     try:
         return Binding.of(func, func, {}).outcome(arguments, places)
     # Operators raise various exceptions for rejected arguments.

@@ -111,7 +111,6 @@ def _is_added_on(graph: Graph, number: int) -> bool:
 
 
 def _flattened(graph: Graph, root: int) -> tuple[tuple[int, ...], tuple[Value, ...]]:
-    """Return the additions, and their addends."""
     adds: list[int] = []
     added: list[Value] = []
     waiting = [Value(root)]
@@ -244,7 +243,7 @@ def _refuses(graph: Graph, match: Match) -> str:
         if why or term.norm is None:
             return why
         if has_other_channels(graph, graph.nodes[term.norm], spatial):
-            return f"{node_name(graph, term.norm)} takes other channels than the convolutions give"
+            return f"{node_name(graph, term.norm)} and the convolutions have different channels"
         return not_in_evaluation(graph, term.norm)
 
     inside = (number for term in found.terms for number in term.numbers)

@@ -29,7 +29,6 @@ NORM = "aten.batch_norm"
 
 
 def kernel_size(graph: Graph, node: Node) -> tuple[int, ...]:
-    """Return the spatial size of a convolution's kernel."""
     return graph.type_of(node["weight"]).shape[2:]
 
 
@@ -78,9 +77,7 @@ def has_other_channels(graph: Graph, node: Node, spatial: int) -> bool:
 def _fold_refuses(graph: Graph, match: Match) -> str:
     number, norm = match["product"], match["norm"]
     if has_other_channels(graph, graph.nodes[norm], len(kernel_size(graph, graph.nodes[number]))):
-        return (
-            f"{node_name(graph, norm)} takes other channels than {node_name(graph, number)} gives"
-        )
+        return f"{node_name(graph, norm)} and {node_name(graph, number)} have different channels"
     return (
         not_foldable(graph, number)
         or not_in_evaluation(graph, norm)

@@ -196,7 +196,6 @@ def _parts(node: Node) -> tuple[Value | Weight, ...]:
 
 
 def _dim(node: Node) -> int:
-    """Return the dimension of a concatenation."""
     return cast(int, node["dim"]) % len(node.type.shape)
 
 

@@ -69,7 +69,6 @@ def is_channels_last(type: TensorType) -> bool:
 
 
 def _is_dense_channels_last(type: TensorType) -> bool:
-    """Return whether the layout is channels-last and dense."""
     expected = _channels_last(type).stride
     return all(
         size == 1 or stride == wanted
@@ -110,7 +109,6 @@ class _Region:
 
 
 def _keeps(graph: Graph, node: Node) -> bool:
-    """Return whether a node can be in a region."""
     if not _is_image(node.outputs[0] if node.outputs else None):
         return False
     if node.op in _REDUCTIONS:
@@ -217,9 +215,7 @@ def _refuses(graph: Graph, match: Match) -> str:
         type = graph.type_of(value)
         is_piece = graph.nodes[value.node].op in _CUTS and not graph.is_returned(value)
         if not (is_piece or type.is_contiguous or _is_dense_channels_last(type)):
-            return (
-                f"what {node_name(graph, value.node)} gives has strides of its own where it leaves"
-            )
+            return f"the output of {node_name(graph, value.node)} has unusual strides"
     convolutions = (graph.nodes[number] for number in region.nodes)
     weights = (node["weight"] for node in convolutions if node.op in _CONVOLUTIONS)
     return first_reason(shared(graph, weight, region.nodes) for weight in weights)

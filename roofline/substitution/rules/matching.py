@@ -19,7 +19,6 @@ Rewrite = Callable[[Editor, Match], None]
 
 
 def first_reason(reasons: Iterable[str]) -> str:
-    """Return the first reason that is not empty."""
     return next(filter(None, reasons), "")
 
 
@@ -81,7 +80,6 @@ def tied(graph: Graph, numbers: Sequence[int]) -> str:
 
 
 def shared(graph: Graph, weight: Weight, numbers: Iterable[int]) -> str:
-    """Return a refusal if a weight is shared with other nodes."""
     known = frozenset(numbers)
     others = [user for user in graph.weight_users(weight) if user not in known]
     return f"weight {weight} is shared with {node_name(graph, others[0])}" if others else ""
@@ -117,7 +115,6 @@ ACTIVATIONS = aten(
 
 
 def is_activation(node: Node) -> bool:
-    """Return whether a node is an activation of one value."""
     return node.op in ACTIVATIONS and len(tuple(node.values())) == 1
 
 
@@ -286,7 +283,6 @@ class Slice:
 
 
 def slice_of(graph: Graph, value: Value | Weight) -> Slice | None:
-    """Return the slice that a value is; None: it is not one."""
     if isinstance(value, Weight):
         return None
     node = graph.nodes[value.node]

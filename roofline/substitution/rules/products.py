@@ -59,7 +59,6 @@ class Product:
 
     @property
     def rows(self) -> Weight:
-        """Weight as [N, K]."""
         return self.weight if self.has_rows else transpose(self.weight)
 
 
@@ -85,7 +84,6 @@ def product(graph: Graph, number: int) -> Product | None:
 
 
 def products(graph: Graph, numbers: Sequence[int]) -> list[Product]:
-    """Return the products that nodes compute."""
     found = [product(graph, number) for number in numbers]
     return [each for each in found if each is not None]
 
@@ -116,7 +114,6 @@ def _right(node: Node) -> Value | Weight:
 
 
 def _transposes(node: Node) -> bool:
-    """Return whether a node transposes a matrix."""
     if node.op in ("aten.t", "aten.numpy_T"):
         return True
     if node.op in ("aten.transpose", "aten.swapaxes"):

@@ -88,7 +88,6 @@ def _missing(graph: Graph, numbers: Sequence[int]) -> str:
 
 
 def _of_each_weight(graph: Graph, match: Match) -> list[list[int]]:
-    """Return the products of a match, grouped by weight and bias."""
     found: dict[tuple[str, ...], list[int]] = {}
     for each in products(graph, match.all("products")):
         found.setdefault(_weights(graph, each), []).append(each.number)
@@ -213,7 +212,6 @@ class _Cell:
 
 
 def _classes(gates: Sequence[_Gate]) -> list[tuple[_Gate, ...]]:
-    """Return adjacent gates with the same operands."""
     return [tuple(each) for _, each in groupby(gates, key=lambda gate: gate.matrices.keys())]
 
 

@@ -57,8 +57,6 @@ class Pattern(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FunctionPattern:
-    """Pattern defined by a function."""
-
     find: Callable[[Graph], Iterator[Match]]
 
     def matches(self, graph: Graph, /) -> Iterator[Match]:
@@ -95,7 +93,6 @@ class Rule:
     constructors: Mapping[str, Callable[..., Any]] = field(default_factory=dict[str, Any])
 
     def applied(self, graph: Graph, match: Match, complete: Complete) -> Graph:
-        """Return the graph after rewriting a match."""
         editor = Editor(graph, complete, self.name)
         self.rewrite(editor, match)
         return editor.finished()
@@ -127,7 +124,6 @@ class Chain:
     steps: tuple[Step, ...]
 
     def matches(self, graph: Graph, /) -> Iterator[Match]:
-        """Yield all matches, in order of their first steps."""
         first, *rest = self.steps
         for number, node in graph.nodes.items():
             if node.op in first.ops:

@@ -26,13 +26,11 @@ def concatenate_columns(weights: Sequence[Weight]) -> Weight:
 
 
 def transpose(weight: Weight) -> Weight:
-    """Return a transposed matrix."""
     shape = tuple(reversed(weight.type.shape))
     return _derive("transposed_matrix", (weight,), contiguous(shape, weight.type.dtype))
 
 
 def zeros(size: int, dtype: str) -> Weight:
-    """Return a zero bias."""
     return _derive("zeros", (), contiguous((size,), dtype), size=size)
 
 
@@ -82,7 +80,6 @@ def fold_norm(kernel: Weight, bias: Weight | None, norm: Node) -> tuple[Weight, 
 
 
 def in_channels_last(kernel: Weight, to: TensorType) -> Weight:
-    """Return a kernel in channels-last layout."""
     return _derive("channels_last", (kernel,), to)
 
 

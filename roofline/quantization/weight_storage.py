@@ -1,4 +1,4 @@
-"""What a model keeps, in a file and in its layers, before and after; and what stays in floats."""
+"""Model size and layer traffic before and after quantization, and unquantized operators."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from roofline.analysis import Analysis
 from roofline.core.dtypes import DType
 from roofline.core.text import counted
 from roofline.core.units import format_bytes
-from roofline.quantization.changed_records import (
+from roofline.quantization.policy import FLOAT_BITS
+from roofline.quantization.quantized_pass import (
     KEPT,
-    ChangedPass,
     Kernel,
+    QuantizedPass,
     storage_key,
 )
-from roofline.quantization.policy import FLOAT_BITS
-from roofline.quantization.widths import own_bits
+from roofline.quantization.widths import effective_bits
 from roofline.workload.operators import State
 from roofline.workload.tensors import Role, TensorSpec
 
@@ -23,13 +23,13 @@ _SCALE_BYTES = 4
 _NAMED_MOST = 3
 
 _Weight = tuple[int, int]
-"""Where a weight lies."""
+"""Memory location of a weight."""
 
 
-def layer_bytes(changed: ChangedPass) -> tuple[int, int]:
-    """What layers move, in bytes, before and after: weights once, their own results twice.
+def layer_bytes(changed: QuantizedPass) -> tuple[int, int]:
+    """Return the traffic of layers in bytes, before and after: weights once, results twice.
 
-    All at the bits of the layer itself; scales and biases are left out.
+    At the bits of the layer itself, without scales and biases.
     """
     before = after = 0
     seen: set[_Weight] = set()
@@ -39,50 +39,50 @@ def layer_bytes(changed: ChangedPass) -> tuple[int, int]:
         if storage_key(weight) not in seen:
             seen.add(storage_key(weight))
             before += _bytes(weight, weight.dtype.bits)
-            after += _bytes(weight, own_bits(bits.weights, weight.dtype))
+            after += _bytes(weight, effective_bits(bits.weights, weight.dtype))
         before += 2 * _bytes(result, result.dtype.bits)
-        after += 2 * _bytes(result, own_bits(bits.activations, result.dtype))
+        after += 2 * _bytes(result, effective_bits(bits.activations, result.dtype))
     return before, after
 
 
-def model_bytes(analysis: Analysis, changed: ChangedPass) -> tuple[int, int]:
-    """All parameters and buffers in bytes, before and after, as they would lie in a file.
+def model_bytes(analysis: Analysis, changed: QuantizedPass) -> tuple[int, int]:
+    """Return the size of parameters and buffers in bytes, before and after, as in a file.
 
-    Codes are packed; beside them lie a scale for the weights, or one for each channel, and the
-    clipping of the activations. What another operator reads, too, stays as it is beside its codes.
-    Functions keep weights of which no module knows: at least those of the layers are counted.
+    Codes are packed, with one scale per layer or channel, and clipping values of activations.
+    Weights with other readers are also kept in floats. Weights outside of modules count at least
+    with those of layers.
     """
 
     def is_coded(bits: int, of: DType) -> bool:
-        own = own_bits(bits, of)
-        return own < of.bits and changed.widths.kept_in(own).kind != "float"
+        own = effective_bits(bits, of)
+        return own < of.bits and changed.widths.storage_type(own).kind != "float"
 
     weights = {storage_key(each): each for each in map(changed.weight, changed.structure.layers)}
     known = sum(_bytes(each, each.dtype.bits) for each in weights.values())
     kept = analysis.totals.parameter_size_bytes + analysis.totals.buffer_size_bytes
     before = after = max(kept, known)
-    shared = weights_of_others(changed)
+    shared = shared_weights(changed)
     seen: set[_Weight] = set()
     readers: set[tuple[str, _Weight]] = set()
     for layer in changed.structure.layers:
         record, bits = changed.records[layer.index], changed.bits[layer.index]
         weight = changed.weight(layer)
         key = storage_key(weight)
-        # Modules that share a weight clip what they read each on its own.
+        # Modules that share a weight have separate clipping values.
         if (record.module_path, key) not in readers:
             readers.add((record.module_path, key))
             after += _SCALE_BYTES * is_coded(bits.activations, record.outputs[0].dtype)
         if key in seen:
             continue
         seen.add(key)
-        if own_bits(bits.weights, weight.dtype) == weight.dtype.bits:
+        if effective_bits(bits.weights, weight.dtype) == weight.dtype.bits:
             continue
         after += _bytes(weight, bits.weights)
         if is_coded(bits.weights, weight.dtype):
             after += _SCALE_BYTES * (changed.channels(layer) if changed.policy.per_channel else 1)
         if key not in shared:
             after -= _bytes(weight, weight.dtype.bits)
-    # All other parameters, where the whole model has fewer bits.
+    # Other parameters, if the whole model has a lower width.
     lost: dict[_Weight, int] = {}
     stays: set[_Weight] = set()
     for kernel, spec in _reads(changed):
@@ -97,8 +97,8 @@ def model_bytes(analysis: Analysis, changed: ChangedPass) -> tuple[int, int]:
     return before, after - sum(byte for key, byte in lost.items() if key not in stays)
 
 
-def weights_of_others(changed: ChangedPass) -> set[_Weight]:
-    """The weights of layers that an operator left in floats reads, too, by where they lie."""
+def shared_weights(changed: QuantizedPass) -> set[_Weight]:
+    """Return the weights of layers that an unquantized operator also reads."""
     weights = {storage_key(changed.weight(each)) for each in changed.structure.layers}
     return weights & {
         storage_key(spec)
@@ -107,8 +107,7 @@ def weights_of_others(changed: ChangedPass) -> set[_Weight]:
     }
 
 
-def _reads(changed: ChangedPass) -> Iterator[tuple[Kernel, TensorSpec]]:
-    """All operands, with the kernels that read them."""
+def _reads(changed: QuantizedPass) -> Iterator[tuple[Kernel, TensorSpec]]:
     for kernel in changed.kernels:
         for place in kernel.operators:
             for spec in changed.records[place].inputs if kernel.handling != "free" else ():
@@ -116,23 +115,21 @@ def _reads(changed: ChangedPass) -> Iterator[tuple[Kernel, TensorSpec]]:
 
 
 def _kept_bytes(spec: TensorSpec, bits: int) -> int:
-    """Bytes of what the model keeps: a table whole, however few of its rows are read, and what is
-    spread over a batch once."""
+    """Return the stored size in bytes: whole tables, and expanded tensors once."""
     elements = spec.distinct_elements if spec.layout == "strided" else spec.elements
     return (elements * bits + 7) // 8
 
 
 def _bytes(spec: TensorSpec, bits: int) -> int:
-    """Bytes of all elements in so many bits, packed."""
     return (spec.elements * bits + 7) // 8
 
 
-def unquantized(analysis: Analysis, changed: ChangedPass) -> tuple[str, ...]:
-    """What stays in floats although it has weights, or multiplies activations, by its kind."""
+def unquantized(analysis: Analysis, changed: QuantizedPass) -> tuple[str, ...]:
+    """Return descriptions of float operators with weights, or with products of activations."""
     return (*_operators(changed), *_without_calls(analysis, changed))
 
 
-def _operators(changed: ChangedPass) -> Iterable[str]:
+def _operators(changed: QuantizedPass) -> Iterable[str]:
     layers = {place for each in changed.structure.layers for place in changed.groups[each.index]}
     kept: dict[str, dict[_Weight, TensorSpec]] = {}
     modules: dict[str, list[str]] = {}
@@ -159,12 +156,12 @@ def _operators(changed: ChangedPass) -> Iterable[str]:
         byte = sum(_kept_bytes(each, each.dtype.bits) for each in weights.values())
         yield f"{kind} ({_names(modules[kind])}): {format_bytes(byte)} of weights"
     if products:
-        yield f"{counted(products, 'product')} of two activations"
+        yield f"{counted(products, 'matrix product')} of two activations"
 
 
-def _without_calls(analysis: Analysis, changed: ChangedPass) -> Iterable[str]:
-    """Modules that the pass did not call: what layers they have is not known."""
-    # The parameters that modules read beside their own, as fused layers read their parts'.
+def _without_calls(analysis: Analysis, changed: QuantizedPass) -> Iterable[str]:
+    """Yield modules that did not run: their layers are unknown."""
+    # Fused layers read parameters of their submodules.
     read: dict[str, dict[_Weight, int]] = {}
     for record in changed.records:
         for spec in record.inputs if record.state is not State.FREE else ():

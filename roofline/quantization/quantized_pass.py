@@ -1,12 +1,11 @@
-"""The records of a pass whose layers have few bits: operands in other widths, and conversions.
+"""Records of a forward pass at lower precision: operands in other bit widths, and conversions.
 
-`ChangedPass` takes the records of an analysis and gives those of the same pass in the bits of a
-policy, which are placed and timed as all others are. A layer takes the batch norm and the
-elementwise operators behind it into its kernel.
+`QuantizedPass` turns the records of an analysis into those of the same forward pass under a policy,
+to be placed and timed like any others. Batch norms and elementwise operators after a layer are
+fused into its kernel.
 
-In how many bits a value is kept is found against the order of the pass (in the most that a reader
-asks for), then along it: what leaves an operator that computes in floats is floats, whoever reads
-it.
+Bit widths of values are assigned in two sweeps: backward, as the largest width that a reader
+requires, then forward, where operators computed in floats write floats.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Literal
 
 from roofline.core.dtypes import DType, dtype
 from roofline.quantization.policy import FLOAT_BITS, Layer, LayerBits, Policy, structure_of
-from roofline.quantization.widths import Executable, Widths, own_bits
+from roofline.quantization.widths import Executable, Widths, effective_bits
 from roofline.workload.dataflow import Dataflow, Value, trace_dataflow
 from roofline.workload.formulas.quantized import DEQUANTIZE_FLOP, QUANTIZE_FLOP
 from roofline.workload.fusion_kinds import Kind, aten, kind_of
@@ -30,13 +29,14 @@ _SCALE = dtype("float32")
 
 
 def is_norm(record: OperatorRecord) -> bool:
-    """Whether it is a batch norm in inference: a scale and a shift for each channel."""
+    """Return whether a record is a batch norm in inference: scale and shift per channel."""
     return kind_of(record) is Kind.AFFINE
 
 
 Handling = Literal["free", "layer", "sum", "carrying", "floats", "full"]
-"""``layer``: computes with codes; ``sum``: adds them; ``carrying``: moves or chooses them; and what
-computes in floats: ``floats`` in those that the pass has, ``full`` in those that the model had."""
+"""``layer``: computes with codes; ``sum``: adds codes; ``carrying``: moves or selects codes;
+``floats``: computes in the float type of the pass; ``full``: in that of the model.
+"""
 
 
 _CARRYING = aten(
@@ -54,11 +54,10 @@ _CARRYING = aten(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Operand:
-    """A floating operand that the model does not keep.
+    """Floating-point operand that is not a parameter or buffer.
 
-    ``place`` is its position among the inputs, ``value`` the one that it is a part of, ``values``
-    those that it lies in: none if no operator of the pass made it, several where it is read
-    together with what others wrote.
+    ``place`` is its position among the inputs, ``value`` the one that it is a part of. ``values``
+    are those that it contains: none for inputs of the model, several if they share a storage.
     """
 
     place: int
@@ -67,17 +66,17 @@ class Operand:
     values: tuple[Value, ...]
 
     @property
-    def is_one(self) -> bool:
-        """Whether it is one value, or what the model was given."""
+    def is_single(self) -> bool:
+        """Return whether it is one value, or an input of the model."""
         return self.value is not None or not self.values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Kernel:
-    """Operators that run as one kernel in few bits; one alone, where they stay as they are.
+    """Operators that run as one kernel; a single one if not quantized.
 
-    ``reads`` are the operands of the first of them, ``writes`` the floating results of the last.
-    ``bits`` are those of a layer, 32 where they are those that its tensors have.
+    ``reads`` are the operands of the first one, ``writes`` the float results of the last one.
+    ``bits`` are those of a layer; 32: unchanged.
     """
 
     operators: tuple[int, ...]
@@ -90,10 +89,10 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A record of the changed pass: of a kernel, or (without one) of a conversion of values.
+    """Record of the quantized pass: of a kernel, or (without one) of a conversion.
 
-    A conversion makes ``to_bits`` of ``from_bits``, for the operator whose position its record has.
-    ``compute_as`` is the type that a layer computes in; None: that of its operands.
+    A conversion turns ``from_bits`` into ``to_bits`` for the operator at the index of its record.
+    ``compute_as`` is the data type of a layer; None: that of its operands.
     """
 
     record: OperatorRecord
@@ -103,23 +102,23 @@ class Step:
     to_bits: int = FLOAT_BITS
 
     @property
-    def is_down(self) -> bool:
-        """Whether a conversion gives fewer bits."""
+    def is_quantize(self) -> bool:
+        """Return whether a conversion reduces the bit width."""
         return self.to_bits < self.from_bits
 
 
-class ChangedPass:
-    """A forward pass in the bits of a policy, on the types that a machine has.
+class QuantizedPass:
+    """Forward pass under a quantization policy, with the data types of a machine.
 
     Attributes:
-        structure: layers and shortcuts of the pass; products of modules in `apart` are none.
-        groups: positions of operators by the first of them: a layer, or an addition at a shortcut,
-            and what would be folded into it.
-        bits: those of layers by the position of their operator, as the policy has them.
-        floats: bits of what is computed in floats: 16 where all of the model is asked to have 16,
-            which torch has types for; its other parameters have them, too.
-        kernels: what runs, without conversions.
-        steps: the changed records, in their order, free operators among them.
+        structure: layers and shortcuts; products of modules in `apart` do not count as layers.
+        groups: operators by the first one: a layer, or an addition at a shortcut, with the
+            operators fused into it.
+        bits: bits of layers by operator index, from the policy.
+        floats: bits of float computations: 16 if the whole model is set to 16, which then includes
+            its other parameters.
+        kernels: kernels without conversions.
+        steps: records of the pass in order, including free operators.
     """
 
     def __init__(
@@ -137,17 +136,17 @@ class ChangedPass:
         self.floats = self._bits_of_floats()
         self.kernels = self._kernels_of(flow)
         self._values: dict[Value, int] = {}
-        self._find_values()
+        self._assign_bits()
         used = (spec.storage for each in records for spec in (*each.inputs, *each.outputs))
         self._next_storage = 1 + max(used, default=0)
         self._storages: dict[tuple[int, int], int] = {}
         self.steps = self._steps()
 
-    # -- what belongs together ---------------------------------------------------------------------
+    # -- groups and kernels ------------------------------------------------------------------------
 
     def _groups_of(self, flow: Dataflow) -> Mapping[int, tuple[int, ...]]:
         layers = {each.index for each in self.structure.layers}
-        # A sum of three branches is two additions, of which both may end shortcuts.
+        # A sum of three branches has two additions, each of which may end a shortcut.
         starts = layers | {each.addition for each in self.structure.shortcuts}
         groups: dict[int, tuple[int, ...]] = {}
         for start in sorted(starts):
@@ -164,7 +163,9 @@ class ChangedPass:
         return groups
 
     def _is_foldable(self, reader: int, value: Value, flow: Dataflow) -> bool:
-        """Whether it is a batch norm or elementwise, on the whole of a value and what is kept."""
+        """Return whether an operator is a batch norm or elementwise, on a whole value and
+        parameters.
+        """
         record = self.records[reader]
         if record.state is not State.COUNTED or len(record.outputs) != 1:
             return False
@@ -179,10 +180,10 @@ class ChangedPass:
         )
 
     def _bits_of_layers(self) -> dict[int, LayerBits]:
-        """The bits of each layer.
+        """Return the bits of each layer.
 
-        A module that runs several times has the most bits of its places, as `quantize_model` gives
-        them to it, and a weight that several modules share has the most that they give it.
+        Modules that run several times, and shared weights, get the most bits of their places, as in
+        `quantize_model`.
         """
         sharing: dict[tuple[int, int], list[Layer]] = {}
         runs: dict[tuple[str, tuple[int, int]], list[Layer]] = {}
@@ -191,18 +192,18 @@ class ChangedPass:
             sharing.setdefault(key, []).append(each)
             runs.setdefault((self.records[each.index].module_path, key), []).append(each)
         weights = {
-            key: max(bits.weights for bits in self._given_to(layers))
+            key: max(bits.weights for bits in self._policy_bits(layers))
             for key, layers in sharing.items()
         }
         found: dict[int, LayerBits] = {}
         for (_, key), layers in runs.items():
-            activations = max(bits.activations for bits in self._given_to(layers))
+            activations = max(bits.activations for bits in self._policy_bits(layers))
             bits = LayerBits(weights=weights[key], activations=activations)
             found.update((each.index, bits) for each in layers)
         return found
 
-    def _given_to(self, layers: Sequence[Layer]) -> list[LayerBits]:
-        """What the policy gives to layers; where it names some of them, what it gives to these."""
+    def _policy_bits(self, layers: Sequence[Layer]) -> list[LayerBits]:
+        """Return the policy's bits of layers; only of the named ones if it names some."""
         named: list[LayerBits] = []
         others: list[LayerBits] = []
         for each in layers:
@@ -236,7 +237,7 @@ class ChangedPass:
             if layer is not None:
                 base, asked = self.base(layer), self.bits[place]
                 weights, activations = (
-                    FLOAT_BITS if own_bits(each, base) == base.bits else each
+                    FLOAT_BITS if effective_bits(each, base) == base.bits else each
                     for each in (asked.weights, asked.activations)
                 )
                 bits = LayerBits(weights=weights, activations=activations)
@@ -244,7 +245,7 @@ class ChangedPass:
             if handling in ("layer", "sum"):
                 operators = self.groups[place]
             elif layer is not None:
-                # What is not quantized runs as it does now, its batch norm too.
+                # Unquantized layers keep their batch norm.
                 stays.update(self.groups[place])
             done.update(operators)
             written = flow.written[operators[-1]]
@@ -270,43 +271,40 @@ class ChangedPass:
             if self.policy.shortcut == "full":
                 return "full"
             base = record.outputs[0].dtype
-            return "floats" if own_bits(self.policy.activations, base) == base.bits else "sum"
+            return "floats" if effective_bits(self.policy.activations, base) == base.bits else "sum"
         is_carrying = record.op.removesuffix("_") in _CARRYING and record.state is State.COUNTED
         return "carrying" if is_carrying else "floats"
 
     def weight(self, layer: Layer) -> TensorSpec:
-        """A layer's weight as it is."""
         return self.records[layer.index].inputs[layer.weight]
 
     def base(self, layer: Layer) -> DType:
-        """The type of a layer's activations as they are."""
+        """Return the original data type of a layer's activations."""
         return self.records[layer.index].inputs[layer.activation].dtype
 
     def executable(self, layer: Layer) -> Executable:
-        """What a layer is computed in."""
         return self.widths.executable(self.bits[layer.index], self.base(layer))
 
     # -- bits of values ----------------------------------------------------------------------------
 
-    def _find_values(self) -> None:
+    def _assign_bits(self) -> None:
         demands: dict[Value, int] = {}
         for kernel in reversed(self.kernels):
             for operand in kernel.reads:
-                asked = self._asked(kernel, operand, demands)
+                asked = self._demanded_bits(kernel, operand, demands)
                 for value in operand.values:
                     demands[value] = max(demands.get(value, 0), asked)
         for kernel in self.kernels:
-            read = [self._kept(operand) for operand in kernel.reads]
+            read = [self._stored_bits(operand) for operand in kernel.reads]
             for value in kernel.writes:
                 demanded = demands.get(value, self.floats)
-                self._values[value] = self._given(kernel, read, demanded)
+                self._values[value] = self._output_bits(kernel, read, demanded)
 
-    def _asked(self, kernel: Kernel, operand: Operand, demands: Mapping[Value, int]) -> int:
-        """The bits in which a kernel would have an operand kept."""
+    def _demanded_bits(self, kernel: Kernel, operand: Operand, demands: Mapping[Value, int]) -> int:
         match kernel.handling:
-            case "layer" | "sum" if operand.is_one:
-                return self._takes(kernel, operand)
-            case "carrying" if operand.is_one:
+            case "layer" | "sum" if operand.is_single:
+                return self._operand_limit(kernel, operand)
+            case "carrying" if operand.is_single:
                 return max(
                     (demands.get(each, self.floats) for each in kernel.writes), default=self.floats
                 )
@@ -315,8 +313,10 @@ class ChangedPass:
             case _:
                 return self.floats
 
-    def _given(self, kernel: Kernel, read: Sequence[int], demanded: int) -> int:
-        """The bits in which a kernel leaves a value that is asked for in `demanded`."""
+    def _output_bits(self, kernel: Kernel, read: Sequence[int], demanded: int) -> int:
+        """Return the bits of a value that a kernel writes, given the bits that its readers
+        demand.
+        """
         match kernel.handling:
             case "layer" | "sum":
                 return demanded
@@ -325,7 +325,7 @@ class ChangedPass:
             case "carrying" if read and min(read) < self.floats:
                 return demanded
             case "carrying" | "floats":
-                # An embedding reads nothing but its table.
+                # An embedding reads its table only.
                 is_known = bool(read) or any(
                     spec.role in KEPT and spec.dtype.kind == "float"
                     for spec in self.records[kernel.operators[0]].inputs
@@ -334,31 +334,31 @@ class ChangedPass:
             case "full" | "free":
                 return FLOAT_BITS
 
-    def _takes(self, kernel: Kernel, operand: Operand) -> int:
-        """The most bits in which a layer or an addition of codes reads an operand."""
+    def _operand_limit(self, kernel: Kernel, operand: Operand) -> int:
+        """Return the maximum bits at which a layer or an addition of codes reads an operand."""
         if kernel.handling == "sum":
             return self.policy.activations
         is_activation = kernel.layer is not None and operand.place == kernel.layer.activation
         return kernel.bits.activations if kernel.bits is not None and is_activation else FLOAT_BITS
 
-    def _kept(self, operand: Operand) -> int:
-        """The bits in which an operand is kept; 32: those of its type."""
+    def _stored_bits(self, operand: Operand) -> int:
+        """Return the bits at which an operand is stored; 32: those of its type."""
         return self._most_bits(operand.values)
 
-    def _read(self, kernel: Kernel, operand: Operand) -> int:
-        """The bits in which a kernel reads an operand: what is kept in others is converted."""
-        kept = self._kept(operand)
-        if not operand.is_one:
+    def _read_bits(self, kernel: Kernel, operand: Operand) -> int:
+        """Return the bits at which a kernel reads an operand; other stored widths are converted."""
+        kept = self._stored_bits(operand)
+        if not operand.is_single:
             return kept
         match kernel.handling:
             case "layer":
-                takes = self._takes(kernel, operand)
+                takes = self._operand_limit(kernel, operand)
                 return kept if kept < takes < FLOAT_BITS else takes
             case "sum":
-                # An addition of codes rescales them: each may have bits of its own.
-                return kept if kept < FLOAT_BITS else self._takes(kernel, operand)
+                # An addition rescales its codes, which may differ in width.
+                return kept if kept < FLOAT_BITS else self._operand_limit(kernel, operand)
             case "carrying":
-                written = self.written(kernel)
+                written = self.written_bits(kernel)
                 is_other = (kept == FLOAT_BITS) != (written == FLOAT_BITS)
                 return written if is_other and len(kernel.reads) > 1 else kept
             case "floats":
@@ -366,15 +366,17 @@ class ChangedPass:
             case "full" | "free":
                 return FLOAT_BITS
 
-    def written(self, kernel: Kernel) -> int:
-        """The bits of what a kernel writes; 32: those of its type, or nothing of floats."""
+    def written_bits(self, kernel: Kernel) -> int:
+        """Return the bits of a kernel's results; 32: those of the type, or no float results."""
         return self._most_bits(kernel.writes)
 
     def _most_bits(self, values: Iterable[Value]) -> int:
         return max((self._values.get(each, FLOAT_BITS) for each in values), default=FLOAT_BITS)
 
     def parameter_bits(self, kernel: Kernel, spec: TensorSpec) -> int:
-        """The bits of what the model keeps and a kernel reads, a layer's weight aside."""
+        """Return the bits of parameters and buffers that a kernel reads, except a layer's
+        weight.
+        """
         is_float = spec.role in KEPT and spec.dtype.kind == "float"
         is_changed = kernel.handling not in ("full", "free") and spec.dtype.bits > self.floats
         return self.floats if is_float and is_changed else FLOAT_BITS
@@ -387,7 +389,7 @@ class ChangedPass:
             outputs = self.records[kernel.operators[-1]].outputs
             floats = (each for each in outputs if each.dtype.kind == "float")
             written.update(zip(kernel.writes, floats, strict=False))
-        # What the pass was given has the shape in which it was: operators may read a view of it.
+        # Operators may read views of inputs: convert inputs in their original shape.
         given: dict[tuple[int, int, int], TensorSpec] = {}
         for record in self.records:
             for spec in record.inputs:
@@ -396,7 +398,7 @@ class ChangedPass:
         steps: list[Step] = []
         for kernel in self.kernels:
             for operand in kernel.reads:
-                kept, read = self._kept(operand), self._read(kernel, operand)
+                kept, read = self._stored_bits(operand), self._read_bits(kernel, operand)
                 value, spec = operand.value, operand.spec
                 place = (spec.storage, spec.offset_bytes, spec.byte)
                 key = (value or place, read)
@@ -431,7 +433,7 @@ class ChangedPass:
         return Step(record=record, from_bits=kept, to_bits=read)
 
     def _step(self, kernel: Kernel) -> Step:
-        """The record of a kernel, with what is folded into it, on operands of other bits."""
+        """Return the record of a kernel and its fused operators, with quantized operands."""
         first, *folded = (self.records[each] for each in kernel.operators)
         layer = kernel.layer if kernel.handling == "layer" else None
         if kernel.handling == "free":
@@ -449,7 +451,7 @@ class ChangedPass:
         if layer is not None:
             has_norm = len(others) < len(folded)
             if inputs[layer.weight].dtype.kind != "float":
-                # A batch norm leaves a factor for each channel, which codes of one scale have not.
+                # A folded batch norm requires a scale per channel.
                 is_each = self.policy.per_channel or has_norm
                 inputs.append(self._new(self.channels(layer) if is_each else 1, _SCALE))
             has_bias = any(
@@ -470,13 +472,12 @@ class ChangedPass:
             for spec in last.outputs
         )
         return Step(
-            record=retyped(first, tuple(inputs), outputs, work),
+            record=retype(first, tuple(inputs), outputs, work),
             kernel=kernel,
             compute_as=self.executable(layer).dtype if layer is not None else None,
         )
 
     def channels(self, layer: Layer) -> int:
-        """The output channels of a layer."""
         record = self.records[layer.index]
         shape = record.outputs[0].shape
         return shape[1] if record.op.endswith("convolution") else shape[-1]
@@ -484,12 +485,12 @@ class ChangedPass:
     def _operand(self, spec: TensorSpec, operand: Operand | None, kernel: Kernel) -> TensorSpec:
         if operand is None:
             return self._in_bits(spec, self.parameter_bits(kernel, spec))
-        read = self._in_bits(spec, self._read(kernel, operand))
-        # What was given was converted once, and that lives as long as other activations.
+        read = self._in_bits(spec, self._read_bits(kernel, operand))
+        # A converted input lives as long as other activations.
         return read if read is spec else replace(read, role=Role.ACTIVATION)
 
     def _in_bits(self, spec: TensorSpec, bits: int, *, is_weight: bool = False) -> TensorSpec:
-        """The operand in so many bits, in a storage of its own; 32: as it is."""
+        """Return the operand at a bit width, in a storage of its own; 32: unchanged."""
         if bits == FLOAT_BITS:
             return spec
         key = (spec.storage, bits)
@@ -498,13 +499,13 @@ class ChangedPass:
             self._next_storage += 1
         return replace(
             spec,
-            dtype=self.widths.kept_in(bits, is_weight=is_weight),
+            dtype=self.widths.storage_type(bits, is_weight=is_weight),
             storage=self._storages[key],
             offset_bytes=spec.offset_bytes * bits // spec.dtype.bits,
         )
 
     def _new(self, elements: int, of: DType) -> TensorSpec:
-        """What the model keeps beside codes."""
+        """Return a new parameter, stored next to codes."""
         self._next_storage += 1
         return TensorSpec(
             shape=(elements,),
@@ -518,7 +519,7 @@ class ChangedPass:
 def _operands(
     place: int, flow: Dataflow, by_storage: Mapping[int, Sequence[Value]]
 ) -> Iterable[Operand]:
-    """The floating operands of an operator that the model does not keep."""
+    """Yield the floating-point operands of an operator, without parameters and buffers."""
     for position, (spec, value, writer) in enumerate(flow.read[place]):
         if spec.role in KEPT or spec.dtype.kind != "float":
             continue
@@ -531,17 +532,17 @@ def _operands(
 
 
 def storage_key(spec: TensorSpec) -> tuple[int, int]:
-    """What operands have in common that are the same."""
+    """Return a key that is equal for operands in the same memory location."""
     return spec.storage, spec.offset_bytes
 
 
-def retyped(
+def retype(
     record: OperatorRecord,
     inputs: tuple[TensorSpec, ...],
     outputs: tuple[TensorSpec, ...],
     work: Work | None = None,
 ) -> OperatorRecord:
-    """The operator on other operands of the same sizes, with its own arithmetic or another."""
+    """Return the operator with other operands of the same sizes, and other arithmetic if given."""
     counted = work or record.work
     counts = {name: getattr(counted, name) for name in (*COUNTS, "internal_bytes")}
     return replace(
