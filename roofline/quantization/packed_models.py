@@ -229,7 +229,7 @@ def _check(
             due.pop(qualified_name(path, "input_quantizer.alpha"), None)
         else:
             theirs, own = _words(bits.bits, bits.signed), _words(quantizer.bits, quantizer.signed)
-            what = f"'{path}' has inputs of {theirs} in the file, {own} in the model"
+            what = f"'{path}' has {theirs} in the file, {own} in the model"
             check(theirs == own, what, _SAME_POLICY)
         check(path in modules, f"the model has no '{path}'")
     for name, shape in due.items():
@@ -254,7 +254,7 @@ def _check(
 
 
 def _words(bits: int, signed: bool) -> str:
-    return f"{'signed ' * signed}{bits} bits"
+    return f"{'signed ' * signed}{bits}-bit inputs"
 
 
 def _shapes(

@@ -293,19 +293,19 @@ def test_a_policy_is_read_from_a_file(tmp_path: Path) -> None:
             '{"layers": {"a": {"weights": 17, "activations": 2}}}',
             "layers.a: weights: 17 bits",
         ),
-        ('{"kind": "optimization"}', "is no policy but a file of kind 'optimization'"),
-        ('{"kind": "quantization"}', "the file has no 'schema_version'"),
+        ('{"kind": "optimization"}', "is not a policy, but of kind 'optimization'"),
+        ('{"kind": "quantization"}', "it has no 'schema_version'"),
         (
             '{"kind": "quantization", "schema_version": 9, "what_ifs": []}',
             "schema_version 9: written by an older version of roofline",
         ),
         (
             '{"kind": "quantization", "schema_version": 1}',
-            "holds a damaged result without a policy",
+            "is a damaged result without a policy",
         ),
         (
             '{"kind": "quantization", "schema_version": 1, "what_ifs": [], "sensitivity": null}',
-            "holds a damaged",
+            "is a damaged",
         ),
     ],
 )
@@ -471,7 +471,7 @@ def scripted() -> nn.Module:
             torch.ones(2, 4, dtype=torch.int64),
             "Rounded has no layer to quantize",
         ),
-        (scripted, (2, 4), "is scripted; quantize the module that it was made of"),
+        (scripted, (2, 4), "is scripted; quantize the original module"),
         (packed, (2, 4), "is already quantized"),
         (quantized, (2, 4), "is already quantized"),
     ],

@@ -181,12 +181,12 @@ class _Long:
         (5, "batches: expected a sequence of tensors, got 5"),
         (["1x6"], "batches: expected tensors, Inputs"),
         ([7], "batches: expected tensors, Inputs"),
-        ([roofline.Inputs((4, 6))], "a shape has no values"),
+        ([roofline.Inputs((4, 6))], "shapes contain no values"),
         ([torch.full((2, 6), float("nan"))], "layer '0' reads NaN or infinity"),
         (np.zeros((40, 6)), "batches: expected tensors"),
         ([np.zeros((40, 6))], "batches: expected tensors"),
         ([object()], "batches: expected tensors"),
-        (_Long(), "batches: expected tensors"),
+        (_Long(), "batches: expected a sequence of tensors"),
     ],
 )
 def test_wrong_batches_are_refused_in_a_line(batches: Any, said: str) -> None:

@@ -256,19 +256,19 @@ def after_the_first() -> list[nn.Module]:
         (lambda: nn.Sequential(*plain(), nn.Linear(5, 5)), "the file has no '5.weight'"),
         (
             lambda: nn.Sequential(*list(plain().children())[:-1], nn.Linear(12, 6, bias=False)),
-            r"'4\.weight' has shape \(5, 12\) in it, and \(6, 12\)",
+            r"'4\.weight' has shape \(5, 12\) in the file, \(6, 12\)",
         ),
         (
             lambda: nn.Sequential(
                 quantized(nn.Conv2d(2, 3, 3), 4, 2, signed=True), *after_the_first()
             ),
-            "weights of '0' have 2 bits in it, and 4",
+            "weights of '0' have 2 bits in the file, 4",
         ),
         (
             lambda: nn.Sequential(
                 quantized(nn.Conv2d(2, 3, 3), 2, 2, signed=False), *after_the_first()
             ),
-            "'0' reads 2 bits with a sign in it, and 2 bits in the model",
+            "'0' has signed 2-bit inputs in the file, 2-bit inputs in the model",
         ),
     ],
 )

@@ -160,7 +160,7 @@ def test_alpha_that_training_drives_below_zero_is_set_back_with_one_warning():
     pact(x).sum().backward()
     optimizer.step()
     assert pact.alpha.item() == -3
-    with pytest.warns(UserWarning, match=r"PACT of 'layer1\.conv2': .* to -3; it is set back to"):
+    with pytest.warns(UserWarning, match=r"PACT of 'layer1\.conv2': .* to -3; reset to"):
         y = pact(x)
     assert pact.alpha.item() == pytest.approx(0.002)
     assert y.tolist() == pytest.approx([0.002] * 5)
@@ -178,7 +178,7 @@ def test_alpha_that_training_drives_below_zero_is_set_back_with_one_warning():
     other(torch.ones(3))
     with torch.no_grad():
         other.alpha.fill_(-0.5)
-    with pytest.warns(UserWarning, match="PACT: training drove its clipping value to -0.5"):
+    with pytest.warns(UserWarning, match="PACT: training drove the clipping value to -0.5"):
         assert other.eval().codes(torch.ones(3))[1].item() == pytest.approx(0.002 / 3)
 
 
@@ -203,7 +203,9 @@ def test_alpha_that_cannot_be_one_is_refused():
             pact(torch.ones(2))
     pact.load_state_dict({"alpha": torch.tensor(-0.3)})
     for call in (pact, pact.codes, copy.deepcopy(pact).eval()):
-        with pytest.raises(InputError, match=r"is -0\.3; must be above 0: .* calibrate_clipping"):
+        with pytest.raises(
+            InputError, match=r"clipping value -0\.3 must be above 0; .* calibrate_clipping"
+        ):
             call(torch.ones(2))
 
 
@@ -219,7 +221,7 @@ def test_bad_input_is_one_line():
             PACT(2, decay=decay)
     with pytest.raises(InputError, match="activations of int64; must be floating-point"):
         PACT(2)(torch.ones(2, dtype=torch.int64))
-    with pytest.raises(InputError, match="activations hold NaN"):
+    with pytest.raises(InputError, match="activations contain NaN"):
         PACT(2).codes(torch.tensor([1.0, float("nan")]))
 
 

@@ -26,7 +26,7 @@ def test_alpha_that_is_set_back_in_a_pass_of_two_calls_has_its_gradient(
     with torch.no_grad():
         pact.alpha.fill_(-1.0)
     x = torch.full((3,), 20.0)
-    with pytest.warns(UserWarning, match="is set back to"):
+    with pytest.warns(UserWarning, match="reset to"):
         result = pact(x) + pact(x)
     result.sum().backward()
     assert pact.alpha.grad is not None

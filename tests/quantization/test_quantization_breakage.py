@@ -54,15 +54,15 @@ def _layer(**attributes: Any) -> nn.Module:
             nn.Linear(4, 4, dtype=torch.complex64),
             r"layer 'b': weights of complex64 cannot be quantized",
         ),
-        (nn.Linear(4, 4, device="meta"), r"layer 'b' has no values \(it lies on the meta device"),
+        (nn.Linear(4, 4, device="meta"), r"layer 'b' has no values \(meta device"),
         (nn.LazyLinear(4), r"'b' of Sequential has no weights yet; run the model once"),
         (
             nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)),
-            r"layer 'b' is parametrized already \(as weight norm does\)",
+            r"layer 'b' is already parametrized \(such as by weight norm\)",
         ),
         (
             _layer(input_quantizer=nn.Identity()),
-            r"layer 'b' has an attribute 'input_quantizer' of its own",
+            r"layer 'b' already has an attribute 'input_quantizer'",
         ),
     ],
 )
@@ -113,9 +113,9 @@ _NO_LAYERS = nn.Sequential(nn.ReLU(), nn.LayerNorm(4))
     [
         (
             quantize_model(chain()),
-            *({}, r"Sequential is already quantized \('0' is\); quantize the float model"),
+            *({}, r"Sequential is already quantized \('0'\); use the float model"),
         ),
-        (_with(quantize_model(chain())), {}, r"Sequential is already quantized \('b.0' is\)"),
+        (_with(quantize_model(chain())), {}, r"Sequential is already quantized \('b.0'\)"),
         (
             quantize_model(chain(), Policy(weights=32, activations=4, first_last=4)),
             *({}, "is already quantized"),
@@ -123,19 +123,19 @@ _NO_LAYERS = nn.Sequential(nn.ReLU(), nn.LayerNorm(4))
         (_torchs_own(), {}, "is already quantized: 'b' is torch's Linear;"),
         (
             torch.compile(chain(), backend="eager"),
-            *({}, "is compiled; quantize it first, then call torch.compile"),
+            *({}, "is compiled; call torch.compile after quantization"),
         ),
         (_compiled(), {}, "Sequential is compiled"),
-        (_NO_LAYERS, {}, "Sequential has no convolution or linear layer with weights of its own"),
+        (_NO_LAYERS, {}, "Sequential has no convolution or linear layer to quantize"),
         (_NO_LAYERS, {"inputs": (2, 4)}, "Sequential has no convolution or linear layer"),
-        (lambda x: x, {}, "quantize_model takes a torch.nn.Module, got function"),
+        (lambda x: x, {}, "model: expected a torch.nn.Module, got function"),
         (chain(), {"policy": 2}, "policy: expected a roofline.quantization.Policy, got 2"),
         (chain(), {"inputs": object()}, "inputs: expected a tensor"),
         *(
             (
                 small_resnet(),
                 {"policy": Policy(layers={name: _OTHER})},
-                f"policy: '{name}' is no layer that can be quantized; did you mean '{near}'",
+                f"policy: no layer '{name}' to quantize; did you mean '{near}'",
             )
             for name, near in (
                 ("haed", "head"),
@@ -200,7 +200,7 @@ def test_a_model_that_cannot_be_copied_says_what_to_do() -> None:
     model = chain()
     first: Any = model[0]
     model.kept = first.weight * 2
-    with pytest.raises(ModelError, match=r"Sequential cannot be copied \(.*\); give inplace=True"):
+    with pytest.raises(ModelError, match=r"Sequential cannot be copied \(.*\); use inplace=True"):
         quantize_model(model)
     assert quantized_layers(quantize_model(model, inplace=True))
 
@@ -213,7 +213,7 @@ def test_alpha_below_zero_is_set_back_and_its_layer_named() -> None:
     model(torch.randn(4, 6))
     with torch.no_grad():
         model[2].input_quantizer.alpha.fill_(-0.5)
-    with pytest.warns(UserWarning, match=r"PACT of '2': training drove its clipping value to -0.5"):
+    with pytest.warns(UserWarning, match=r"PACT of '2': training drove the clipping value to -0.5"):
         model(torch.randn(4, 6))
     assert float(model[2].input_quantizer.alpha.detach()) > 0
 
@@ -246,16 +246,18 @@ def test_checkpoints_that_do_not_fit_are_refused_with_their_first_entry() -> Non
     original = "conv.parametrizations.weight.original"
     state = _state()
     del state["same.bn1.bias"]
-    _refused_checkpoint(state, r"checkpoint: 'same.bn1.bias' is missing; was another policy")
-    _refused_checkpoint({**_state(), "more": torch.ones(1)}, r"checkpoint: 'more' is no part of")
+    _refused_checkpoint(state, r"checkpoint: 'same.bn1.bias' is missing; check policy")
+    _refused_checkpoint(
+        {**_state(), "more": torch.ones(1)}, r"checkpoint: 'more' is not in the model"
+    )
     wide = torch.ones(4, 1, 5, 5)
     _refused_checkpoint(
         {**_state(), original: wide},
-        r"weight.original' has shape \(4, 1, 5, 5\), in the model \(4, 1, 3, 3\)",
+        r"weight.original': expected shape \(4, 1, 3, 3\), got \(4, 1, 5, 5\)",
     )
     whole = torch.ones(4, 1, 3, 3, dtype=torch.int64)
-    _refused_checkpoint({**_state(), original: whole}, r"is int64; the model's is float32")
-    _refused_checkpoint({**_state(), original: [1.0]}, r"is no tensor but list")
+    _refused_checkpoint({**_state(), original: whole}, r"expected float32, got int64")
+    _refused_checkpoint({**_state(), original: [1.0]}, r"expected a tensor, got list")
     broken = torch.full((4, 1, 3, 3), float("nan"))
     _refused_checkpoint({**_state(), original: broken}, r"original' has NaN or infinity")
     alpha = "same.conv1.input_quantizer.alpha"
@@ -263,11 +265,13 @@ def test_checkpoints_that_do_not_fit_are_refused_with_their_first_entry() -> Non
 
 
 def test_checkpoints_of_other_models_say_which() -> None:
-    _refused_checkpoint(small_resnet().state_dict(), r"'conv.weight': it is of a model with float")
+    _refused_checkpoint(
+        small_resnet().state_dict(), r"'conv.weight' exists: the checkpoint has float"
+    )
     moved = {f"module.{name}": each for name, each in _state().items()}
     _refused_checkpoint(moved, r"all names begin with 'module\.'")
     _refused_checkpoint({"state_dict": _state()}, r"the state dict is its entry 'state_dict'")
-    _refused_checkpoint("it.pt", r"expected a state dict, got str; torch.load gives one")
+    _refused_checkpoint("it.pt", r"expected a state dict, got str; use torch.load")
     _refused_checkpoint(
         _state(), r"SmallResNet is not quantized; call quantize_model", small_resnet()
     )
@@ -275,7 +279,7 @@ def test_checkpoints_of_other_models_say_which() -> None:
 
 def test_checkpoints_of_other_widths_are_refused() -> None:
     four = quantize_model(small_resnet(), Policy(weights=4, activations=3)).state_dict()
-    _refused_checkpoint(four, r"'same.conv1' is w4a3 , but w2a2 in the model")
+    _refused_checkpoint(four, r"'same.conv1' is w4a3, but w2a2 in the model")
     without = dict(four)
     model = quantize_model(small_resnet(seed=9))
     load_quantized(model, without)

@@ -164,11 +164,11 @@ def test_changes_are_said_once_where_nothing_changes() -> None:
         (2_689_296, 295_000, "9.12× smaller"),
         (3_200, 25, "128× smaller"),
         (999.6, 100, "10.0× smaller"),
-        (100, 120, "1.20× more"),
+        (100, 120, "1.20× larger"),
         (1000, 1001, "unchanged"),
         (0, 0, "unchanged"),
-        (0, 5, "more"),
-        (5, 0, "less"),
+        (0, 5, "larger"),
+        (5, 0, "smaller"),
         (None, 5, "–"),
     ],
 )
@@ -177,7 +177,7 @@ def test_ratios_are_in_words(before: float | None, after: float | None, words: s
 
 
 def test_the_pass_is_the_sum_of_its_parts_and_requantization_stands_apart() -> None:
-    grid = grid_of(of(tiny()), "Forward pass by part")
+    grid = grid_of(of(tiny()), "Breakdown before and after")
     assert [row[0] for row in grid.rows] == ["layers", "shortcuts", "others"]
     assert grid.rows[0][1:] == (
         *("1", "100 kB → 10.0 kB", "10.0× smaller", "100 µs → 10.0 µs", "no kernel"),
@@ -201,7 +201,7 @@ def test_parts_that_are_predicted_have_their_times() -> None:
     )
     before, after = Time(s=4e-4), Time(s=2e-4)
     eight = replace(tiny(), layers=(layer("fc", EIGHT),), parts=(timed,))
-    grid = grid_of(of(replace(eight, before=before, after=after)), "Forward pass by part")
+    grid = grid_of(of(replace(eight, before=before, after=after)), "Breakdown before and after")
     assert grid.rows[0][-1] == "300 µs → 100 µs"
     assert [row[-1] for row in grid.sums] == ["400 µs → 200 µs"]
 
@@ -259,7 +259,7 @@ def test_top_says_how_many_layers_there_are() -> None:
 
 
 def test_passes_that_are_alike_are_one_row_and_separate_kernels_come_first() -> None:
-    grid = grid_of(bandwidth_only(), "Passes")
+    grid = grid_of(bandwidth_only(), "Quantize")
     assert [row[:3] for row in grid.rows] == [
         ("quantize", "float → 2-bit", "1"),
         ("dequantize", "2-bit → float", "1"),
@@ -268,32 +268,34 @@ def test_passes_that_are_alike_are_one_row_and_separate_kernels_come_first() -> 
     ]
     # Twice 4 kB, 250 B, 5 kFLOP and 100 ns.
     assert grid.rows[2][3:] == (
-        *("8.00 kB", "500 B", "10.0 kFLOP", "200 ns", "–", "of the layer"),
+        *("8.00 kB", "500 B", "10.0 kFLOP", "200 ns", "–", "fused into layer"),
         "layer1.0.conv1 … layer1.1.conv1",
     )
     assert cells(grid)["kernel"] == "separate" and cells(grid)["where"] == "layer1.0.conv1"
     unknown = one_pass("quantize", "", eager_min_time_s=None)
-    other = grid_of(of(replace(tiny(), passes=(one_pass("quantize", "a"), unknown))), "Passes")
+    other = grid_of(
+        of(replace(tiny(), passes=(one_pass("quantize", "a"), unknown))), "Quantize, req"
+    )
     assert cells(other)["minimum time"] == "–" and cells(other)["where"] == "a … (model)"
 
 
 def test_facts_say_sizes_types_and_shortcuts() -> None:
     said = facts(of(tiny()))
     assert said["Model size"] == "40.0 kB → 2.50 kB (16.0× smaller)"
-    assert said["Layer traffic"].startswith("100 kB → 10.0 kB (10.0× smaller): each weight once")
+    assert said["Layer traffic"].startswith("100 kB → 10.0 kB (10.0× smaller): weights once")
     assert said["Data types"] == "int8 w2a2: 1 layer (no kernel, bandwidth-only what-if)"
     assert said["Policy"].endswith("shortcuts in full precision · one scale per layer")
-    assert "On shortcuts" not in said
+    assert "Shortcuts" not in said
     low = replace(
         tiny(),
         policy=Policy(shortcut="low", per_channel=True),
         layers=(layer("s", TWO, "shortcut"), layer("f")),
     )
-    assert facts(of(low))["On shortcuts"] == "1 layer, traffic 6.00 kB"
+    assert facts(of(low))["Shortcuts"] == "1 layer, traffic 6.00 kB"
     assert facts(of(low))["Policy"].endswith("one scale per channel")
     assert facts(of(low))["Data types"].endswith(" · float32: 1 layer")
     nothing = of(replace(tiny(), layers=()))
-    assert facts(nothing)["Data types"] == "none: no layer has weights"
+    assert facts(nothing)["Data types"] == "no layer has weights"
     assert not any(title.startswith("Layers") for title in titles(nothing))
 
 
@@ -304,7 +306,7 @@ def test_predictions_have_their_intervals_and_are_compared_where_both_are_there(
     said = facts(of(eight))["Predicted time"]
     assert said == "4.0 (3.5–4.6) ms → 2.0 (1.8–2.3) ms, 2.00× faster"
     alone = facts(of(replace(eight, after=None)))["Predicted time"]
-    assert alone == "4.0 (3.5–4.6) ms → not predicted in few bits"
+    assert alone == "4.0 (3.5–4.6) ms → no prediction"
     # A prediction that came along by mistake is not shown where there is no kernel.
     two = of(replace(tiny(), before=before, after=after))
     assert facts(two)["Predicted time"] == f"{alone}: no kernel"
@@ -394,7 +396,7 @@ def test_a_budget_out_of_reach_is_said_to_be(
     assert ranking is not None and ranking.proposal is not None
     proposal = replace(ranking.proposal, is_within=False, time_s=1.5e-3)
     words = facts(ranking_of(sensitive(), proposal=proposal, basis=basis))["Proposal"]
-    assert words.startswith("a model of 100 kB is out of reach; the nearest · model size 98.7 kB")
+    assert words.startswith("a model of 100 kB not attainable; closest · model size 98.7 kB")
     # A minimum time is no prediction.
     assert said in words
 
@@ -411,7 +413,7 @@ def test_notes_are_shown_once_and_only_warnings_are_urgent() -> None:
 
 def test_unknown_is_never_zero() -> None:
     assert cells(grid_of(unknown(), "Layers"))["minimum time"] == "–"
-    assert grid_of(unknown(), "Forward pass").sums[0][4] == "–"
+    assert grid_of(unknown(), "Breakdown").sums[0][4] == "–"
     (row,) = csv.DictReader(io.StringIO(unknown().to_csv()))
     bounds = [value for name, value in row.items() if "min_time" in name]
     assert bounds and not any(bounds)
@@ -427,7 +429,7 @@ def test_what_is_saved_is_read_back_and_every_format_has_it(name: str, tmp_path:
         text = path.read_text(encoding="utf-8")
         assert text.startswith(start) and "<script>alert" not in text and "\x1b" not in text
     page = paths[3].read_text(encoding="utf-8")
-    for words in ("<svg", "Forward pass by part", "Layers, before", "Passes"):
+    for words in ("<svg", "Breakdown before and after", "Layers, before", "Quantize, req"):
         assert words in page
     assert "<script>alert" not in found._repr_html_()  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(InputError, match="add --force"):
@@ -610,7 +612,7 @@ def test_the_legend_says_what_hollow_is_and_the_title_no_unknown_speed() -> None
     silent = words_in(replace(with_kernels(), what_ifs=(first,)))
     assert "faster" not in silent and "what-if" not in silent
     moves, _ = moves_of(many().what_if)
-    assert f"without a name: {len(moves)} arrows" in words_in(many(), labels=0)
+    assert f"without label: {len(moves)} arrows" in words_in(many(), labels=0)
 
 
 def test_the_roof_has_the_ceilings_of_floats_and_of_what_is_executed() -> None:

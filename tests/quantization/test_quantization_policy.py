@@ -18,7 +18,7 @@ WIDTHS = st.sampled_from([*range(1, 17), 32])
 
 @pytest.mark.parametrize("bits", [0, -1, 17, 31, 33, 64, 2.0, "2", True, None])
 def test_widths_that_nothing_has(bits: object) -> None:
-    with pytest.raises(InputError, match=r"weights: .* whole number from 1 to 16, or 32"):
+    with pytest.raises(InputError, match=r"weights: .* integer from 1 to 16, or 32"):
         check_bits("weights", bits)
 
 
@@ -120,6 +120,6 @@ def test_words() -> None:
         "8-bit weights, float activations, shortcuts low"
     )
     layers = {"conv": LayerBits(weights=8, activations=8)}
-    assert Policy(layers=layers).words.endswith("1 layer of its own")
+    assert Policy(layers=layers).words.endswith("1 exception")
     two = {**layers, "fc": LayerBits(weights=8, activations=8)}
-    assert Policy(layers=two).words.endswith("2 layers of their own")
+    assert Policy(layers=two).words.endswith("2 exceptions")

@@ -429,7 +429,7 @@ def test_a_shortcut_that_no_block_is_given_is_named() -> None:
         c=nn.Linear(4, 2),
     )
     for inputs in (None, (1, 4)):
-        with pytest.warns(UserWarning, match="shortcuts not quantized: in the model itself; what"):
+        with pytest.warns(UserWarning, match="shortcuts not quantized: in the model itself; they"):
             model = quantize_model(flat, _LOW, inputs)
         assert not entry_quantizers(model)
         with warnings.catch_warnings():

@@ -170,7 +170,7 @@ def test_at_8_bits_the_fit_is_poor_and_it_is_not_offered(script: ModuleType):
     ("given", "said"),
     [
         *(
-            ((bits,), rf"coefficients for 1 to 4; use MaxAbs\({bits}\)")
+            ((bits,), rf"only 1 to 4 bits have coefficients; use MaxAbs\({bits}\)")
             for bits in (5, 6, 7, 9, 16)
         ),
         *(((bits,), "must be an integer from 1 to 16") for bits in (0, 17, 32, -1, True, 2.0, "2")),

@@ -127,7 +127,7 @@ def test_what_was_not_learned_has_no_time_and_says_which_command_helps() -> None
 
 def test_a_layout_that_int8_brings_is_told() -> None:
     analysis = timed_analysis_of(resnet20(), *IMAGE, clock=Clock())
-    said = "torch's int8 convolutions write images channels-last: what reads them is predicted so"
+    said = "torch's int8 convolutions write channels-last images; predictions of readers assume it"
     assert evaluate_policy(analysis, INT8, Clock()).notes == (said,)
     assert evaluate_policy(analysis, HALF, Clock()).notes == ()
     # What reads the images is predicted by their layout, whatever is known of the convolutions.
