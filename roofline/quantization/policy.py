@@ -81,7 +81,7 @@ class Policy:
         for name in ("weights", "activations", "first_last"):
             check_bits(name, getattr(self, name))
         if self.shortcut not in ("full", "low"):
-            raise InputError(f"shortcut={self.shortcut!r}: choose full or low")
+            raise InputError(f"shortcut={self.shortcut!r}: must be full or low")
         if not isinstance(self.per_channel, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"per_channel={self.per_channel!r}: must be True or False")
         layers: object = self.layers

@@ -432,7 +432,7 @@ def test_what_is_saved_is_read_back_and_every_format_has_it(name: str, tmp_path:
     for words in ("<svg", "Breakdown before and after", "Layers, before", "Quantize, req"):
         assert words in page
     assert "<script>alert" not in found._repr_html_()  # pyright: ignore[reportPrivateUsage]
-    with pytest.raises(InputError, match="add --force"):
+    with pytest.raises(InputError, match="add overwrite=True"):
         found.save(paths[0])
     for width in (40, 80, 200):
         text = shown(found, width)

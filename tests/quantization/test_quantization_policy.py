@@ -28,7 +28,7 @@ def test_every_place_in_a_policy_is_checked() -> None:
             Policy(**{name: 17})  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match="activations: 0 bits"):
         LayerBits(weights=2, activations=0)
-    with pytest.raises(InputError, match="shortcut='both': choose full or low"):
+    with pytest.raises(InputError, match="shortcut='both': must be full or low"):
         Policy(shortcut="both")  # pyright: ignore[reportArgumentType]
 
 
