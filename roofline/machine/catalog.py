@@ -38,7 +38,6 @@ class Entry:
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        """Other names of the profile."""
         return self.profile.aliases if self.profile else ()
 
 

@@ -94,7 +94,6 @@ class Pair:
 
     @property
     def sustained(self) -> Both:
-        """Medians."""
         return self.first and self.first.sustained, self.second and self.second.sustained
 
     @property
@@ -104,12 +103,10 @@ class Pair:
 
     @property
     def peak_ratio(self) -> float | None:
-        """Ratio of the peaks."""
         return ratio(self.peaks)
 
     @property
     def sustained_ratio(self) -> float | None:
-        """Ratio of the medians."""
         return ratio(self.sustained)
 
     @property
@@ -192,7 +189,6 @@ class HardwareDifference(Result):
 
     @property
     def machines(self) -> tuple[HardwareProfile, HardwareProfile]:
-        """Both profiles, in order."""
         return self.first, self.second
 
     @property

@@ -119,7 +119,6 @@ class Quantity:
 
     @property
     def theoretical_per_s(self) -> float | None:
-        """The theoretical rate; None: unknown."""
         return self.theoretical.per_s if self.theoretical else None
 
     def text(self, value: float | None) -> str:

@@ -28,12 +28,10 @@ class LevelRoof:
 
     @property
     def subject(self) -> str:
-        """Name of the level."""
         return self.level.name
 
     @property
     def per_s(self) -> float:
-        """The rate in byte/s."""
         return self.bytes_per_s
 
     def height(self, flop_per_byte: float) -> float:
@@ -57,12 +55,10 @@ class ComputeRoof:
 
     @property
     def subject(self) -> str:
-        """Name of the data type."""
         return str(self.dtype)
 
     @property
     def per_s(self) -> float:
-        """The rate in FLOP/s."""
         return self.flop_per_s
 
     def height(self, flop_per_byte: float) -> float:

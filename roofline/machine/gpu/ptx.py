@@ -124,7 +124,6 @@ class StreamKernel:
 
     @property
     def accesses(self) -> int:
-        """Counted array accesses: loads and stores."""
         return self.loads + self.stores
 
 

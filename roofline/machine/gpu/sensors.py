@@ -111,7 +111,6 @@ def _scaled(value: float | None, scale: float) -> float | None:
 
 
 def limits_of(readings: Sequence[Reading]) -> frozenset[str]:
-    """Return all clock limits in the readings."""
     return frozenset[str]().union(*(each.limits for each in readings))
 
 

@@ -75,7 +75,6 @@ class Driver:
         return found
 
     def load(self, program: Program) -> LoadedFunction:
-        """Compile a program."""
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         log = ctypes.create_string_buffer(_LOG_BYTE)
         options = (ctypes.c_int * 2)(_ERROR_LOG, _ERROR_LOG_BYTE)
@@ -203,7 +202,6 @@ _FAULTS = (
 
 
 def open_device() -> TorchDevice:
-    """Return the first device of torch, with a context in this thread."""
     problem = ""
     if torch.version.hip is not None:
         problem = (

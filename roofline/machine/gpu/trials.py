@@ -124,19 +124,16 @@ class Trial:
 
     @property
     def label(self) -> str:
-        """Name in progress and conditions."""
         return self.subject.label
 
     name = label
 
     @property
     def quantity(self) -> Literal["flop", "byte"]:
-        """Unit of ``work``."""
         return "byte" if isinstance(self.subject, Stream | Transfer) else "flop"
 
     @property
     def work_per_burst(self) -> float:
-        """FLOP or bytes of one burst."""
         return self.work * self.repeats
 
     def calibrate(self, device: Device, target_s: float) -> None:

@@ -240,7 +240,6 @@ class HardwareProfile(Result):
         return headline(self)
 
     def rows(self) -> Iterable[tuple[Any, ...]]:
-        """Return a row for each figure."""
         from roofline.machine.quantities import quantities_of
 
         for each in quantities_of(self):

@@ -130,7 +130,6 @@ def first_curve_bytes(topology: Topology, available_bytes: int) -> int:
 
 
 def max_curve_bytes(available_bytes: int) -> int:
-    """Return the limit of an extended curve."""
     return min(_WANTED_BYTE, available_bytes // _SCARCE_FRACTION)
 
 

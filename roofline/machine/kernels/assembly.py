@@ -214,11 +214,9 @@ class HotLoop:
 
     @property
     def non_temporal_stores(self) -> int:
-        """Number of non-temporal vector stores."""
         return sum(_values(line) for line in self.instructions if _NON_TEMPORAL.match(line))
 
     def accesses(self) -> tuple[int, int]:
-        """Return the numbers of loads and stores."""
         memory = [line for line in self.instructions if _MEMORY.match(line)]
         # AT&T syntax has the destination last; Arm stores start with st.
         stores = sum(

@@ -76,7 +76,6 @@ class ComputeKernel:
 
     @property
     def label(self) -> str:
-        """Name in progress and errors: ``"fma float32 avx512"``."""
         second = ", second variant" if self.form == 2 else ""
         return f"{self.name} {self.dtype} {self.unit.name}{second}"
 

@@ -79,7 +79,6 @@ class StreamKernel:
 
     @property
     def label(self) -> str:
-        """Name in progress and errors: ``"triad avx512"``."""
         return f"{self.name} {self.unit.name}{', second variant' if self.form.number == 2 else ''}"
 
     @property
@@ -88,7 +87,6 @@ class StreamKernel:
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of each stream per iteration."""
         return self.form.lines * _LINE_BYTE
 
     @property
@@ -259,7 +257,6 @@ _ROWS: dict[MemoryKernel, tuple[int, int, int, int, Form, Form]] = {
 
 
 def stream_kernels(unit: VectorUnit) -> tuple[StreamKernel, ...]:
-    """Return the stream kernels of a vector unit."""
     return tuple(StreamKernel(name, unit, *row) for name, row in _ROWS.items())
 
 

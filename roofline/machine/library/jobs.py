@@ -162,7 +162,6 @@ class Job:
 
     @property
     def repeats(self) -> int:
-        """Calls per burst, at least one."""
         return max(1, round(BURST_S / self.call_s))
 
     def bursts(self, timer: Timer, share_s: float) -> list[Burst]:

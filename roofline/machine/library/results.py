@@ -166,7 +166,6 @@ def bandwidths(found: Iterable[Outcome], version: str) -> dict[str, tuple[Bandwi
 
 
 def overheads(found: Iterable[Outcome], version: str) -> tuple[Overhead, ...]:
-    """Return the dispatch overheads, in seconds."""
     calls: list[Overhead] = []
     low = 1 - PEAK_QUANTILE
     for each in found:
