@@ -363,7 +363,7 @@ def test_budgets() -> None:
         ({"activations": True}, InputError, "activations: True bits"),
         ({"weights": 2.0}, InputError, r"weights: 2\.0 bits"),
         ({"first_last": 64}, InputError, "first_last: 64 bits"),
-        ({"shortcut": "half"}, InputError, "shortcut='half': choose full or low"),
+        ({"shortcut": "half"}, InputError, "shortcut='half': must be full or low"),
         ({"per_channel": 1}, InputError, "per_channel=1: must be True or False"),
         ({"policy": Policy(), "weights": 2}, InputError, "weights has no effect with policy"),
         ({"policy": {"weights": 2}}, InputError, "got dict"),
