@@ -61,7 +61,7 @@ def test_a_damaged_one_is_refused(saved: Path, capsys: pytest.CaptureFixture[str
     assert run(["show", str(saved)]) == 2
     said = capsys.readouterr().err
     assert (
-        said.count("\n") == 1 and "positive numbers, 1e-12 to 1e12, got -1; make it again" in said
+        said.count("\n") == 1 and "must be from 1e-12 to 1e12, got -1; make it again" in said
     )
 
 

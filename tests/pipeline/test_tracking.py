@@ -136,7 +136,7 @@ def test_nothing_stays_behind_whether_the_block_ends_or_fails() -> None:
     with pytest.raises(RuntimeError), track(layer) as failed:
         layer(torch.randn(4, 9))
     assert left_behind() == before
-    with pytest.raises(InputError, match="once the"):
+    with pytest.raises(InputError, match="only after the"):
         _ = failed.cost
     assert not layer._forward_hooks and not layer._forward_pre_hooks
 
@@ -144,7 +144,7 @@ def test_nothing_stays_behind_whether_the_block_ends_or_fails() -> None:
 def test_while_the_block_runs_nothing_is_known_yet() -> None:
     with track() as tracked:
         assert "still running" in repr(tracked)
-        with pytest.raises(InputError, match="once the"):
+        with pytest.raises(InputError, match="only after the"):
             _ = tracked.flop
     assert (tracked.flop, tracked.launches) == (0, 0)
 
@@ -269,7 +269,7 @@ def test_what_is_wrong_with_the_arguments_is_said_before_the_block_runs() -> Non
         ({"hardware": "nowhere"}, "unknown hardware 'nowhere'"),
         ({"hardware": "epyc-9654", "threads": 1000}, "threads"),
         ({"threads": 2}, "has no effect without hardware"),
-        ({"model": "resnet18"}, "expected a module, or nothing, got str"),
+        ({"model": "resnet18"}, "expected a module or None, got str"),
         ({"model": lazy}, "parameter 'weight' is lazy"),
     ):
         arguments: dict[str, Any] = wrong
