@@ -130,10 +130,10 @@ def given_options(context: click.Context) -> Iterator[tuple[str, str]]:
 
 
 def run_arguments(context: click.Context | None) -> str:
-    """Return MODEL and the options of its run as typed, for a shell; ``""`` without a MODEL."""
-    if context is None or "model" not in context.params:
+    """Return models and options of the run as typed, for a shell; ``""`` without a model."""
+    if context is None or not {"model", "models"} & context.params.keys():
         return ""
-    words = [str(context.params["model"])]
+    words = list(map(str, context.params.get("models") or (context.params["model"],)))
     for each in context.command.params:
         name = each.name or ""
         typed = context.get_parameter_source(name) is ParameterSource.COMMANDLINE

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from roofline.analysis.tables import operator_grid
 from roofline.analysis.words import machine_fact, sum_of_flop, sum_of_intensity
-from roofline.core.blocks import Block, Grid, KeyValueBlock, View, notes, table, warning_notes
+from roofline.core.blocks import Block, Grid, KeyValueBlock, View, table, warning_notes
 from roofline.core.sampling import interval_cell
-from roofline.core.text import counted
+from roofline.core.text import NOTE, counted
 from roofline.core.units import (
     MISSING,
     format_bytes,
@@ -55,7 +55,8 @@ def language_blocks(language: Language, view: View) -> Iterable[Block]:
         narrow=("tokens", _AI, "predicted time", "limiter", "FLOP", "traffic"),
     )
     yield from map(_parts, language.stages)
-    yield _cache(language)
+    if view.verbose or language.architecture.windows.count(None) != language.architecture.layers:
+        yield _cache(language)
     if any(each.spread for each in language.stages):
         yield _table(
             "Distinct experts per pass",
@@ -78,8 +79,8 @@ def language_blocks(language: Language, view: View) -> Iterable[Block]:
         yield replace(
             grid, title=f"{each.stage.capitalize()}: {grid.title[:1].lower()}{grid.title[1:]}"
         )
-    yield from notes("Notes", dict.fromkeys(_notes(language)))
-    yield from warning_notes(language.warnings, view)
+    minor = (f"{NOTE}{each}" for each in _notes(language))
+    yield from warning_notes((*language.warnings, *minor), view)
 
 
 def _facts(language: Language, view: View) -> Iterable[tuple[str, str]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from roofline.analysis import MINIMUM_TIMES, Analysis, fit_text, minimum_times_of, unknown_capacity
 from roofline.analysis.words import fit_cell, machine_fact, model_fact, run_fact
 from roofline.core.blocks import Block, Grid, KeyValueBlock, View, notes, table, warning_notes
-from roofline.core.text import counted
+from roofline.core.text import NOTE, counted
 from roofline.core.units import (
     MISSING,
     format_bytes,
@@ -236,13 +236,15 @@ class Scaling(Result):
             ]
 
     def blocks(self, view: View) -> Iterable[Block]:
-        """Return facts, and tables of ranks, buckets and memory."""
+        """Return facts and scaling by ranks; if verbose, buckets and memory by setting."""
         yield KeyValueBlock(lines=tuple(self._facts(view)))
         yield self._points_table()
-        yield self._buckets_table()
-        yield self._memory_table()
-        yield from notes("Notes", self.notes)
-        yield from warning_notes(self.warnings, view)
+        if view.verbose:
+            yield self._buckets_table()
+            yield self._memory_table()
+        assumed = [each for each in self.notes if each.startswith("assumed")]
+        yield from notes("Notes", (each for each in self.notes if each not in assumed))
+        yield from warning_notes((*self.warnings, *(f"{NOTE}{each}" for each in assumed)), view)
 
     def _facts(self, view: View) -> Iterable[tuple[str, str]]:
         analysis, point = self.analysis, self.point

@@ -104,7 +104,7 @@ def test_dequantization_is_flagged_as_not_measured() -> None:
     assert [row[2] for row in grid.rows] == ["3.00×", "3.00×"]
     (notes,) = (
         each
-        for each in language().report().blocks
+        for each in language().report(View(verbose=True)).blocks
         if isinstance(each, Notes) and each.title == "Notes"
     )
     assert any("do not include dequantization" in each for each in notes.lines)

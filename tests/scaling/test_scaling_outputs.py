@@ -12,8 +12,10 @@ import pytest
 from matplotlib.figure import Figure
 
 from roofline.analysis import Analysis, read_analysis
+from roofline.core.blocks import View
 from roofline.errors import InputError
 from roofline.placement import Bound
+from roofline.render.console import plain_text
 from roofline.result import read_result
 from roofline.scaling.drawing import LINK, lines_of, points_of
 from roofline.scaling.memory import Peak
@@ -53,7 +55,7 @@ def scaled(
 
 def test_the_report_says_what_the_value_holds(step: Analysis) -> None:
     told = scaled(step)
-    text = str(told)
+    text = plain_text(told.report(View(verbose=True)))
     assert text.startswith(told.summary)
     for words in ("→ 8", "made up", "something to know", "sharded optimizer", "p3"):
         assert words in text
@@ -223,7 +225,7 @@ def test_a_rank_is_held_against_the_memory_of_its_machine(step: Analysis) -> Non
     assert (large.point.fits, small.point.fits) == (False, True)
     assert "; a rank does not fit: " in large.summary
     assert "does not fit" not in small.summary
-    text = str(large)
+    text = str(large.render("md"))
     assert any("fits in memory" in line for line in text.splitlines())
     rows = list(csv.DictReader(io.StringIO(str(large.render("csv")))))
     assert {row["memory_capacity_bytes"] for row in rows} == {str(whole - 1)}

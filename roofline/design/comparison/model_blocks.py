@@ -15,6 +15,7 @@ from roofline.core.blocks import (
     Grid,
     KeyValueBlock,
     View,
+    next_steps,
     notes,
     number_column,
     warning_notes,
@@ -76,15 +77,8 @@ def model_blocks(comparison: Comparison, view: View) -> Iterator[Block]:
     said = (line for each in comparison.analyses for line in each.warnings)
     warnings = map(printable, (*comparison.notes, *said, *minor, _MINIMUM_NOTE))
     yield from warning_notes(warnings, view)
-    yield KeyValueBlock(lines=(("Next", _next_steps(comparison)),))
-
-
-def _next_steps(comparison: Comparison) -> str:
-    models = " ".join(dict.fromkeys(printable(each.model) for each in comparison.analyses))
-    steps = [f"roofline compare {models} --by module"]
-    if any(each.prediction is None for each in comparison.analyses):
-        steps.append("roofline calibrate (on the machine, for predictions)")
-    return " · ".join(steps)
+    if view.by == "operator":
+        yield from next_steps(view, "compare --by module")
 
 
 def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
