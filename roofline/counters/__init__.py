@@ -1,4 +1,4 @@
-"""One model, several counters: what each of them says, and why it differs from what we count."""
+"""FLOP of one model by other counters, with the reasons for differences."""
 
 from __future__ import annotations
 

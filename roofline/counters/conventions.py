@@ -1,12 +1,11 @@
-"""How counters count, as data: which operators, how many for each, what they call their numbers.
+"""Conventions of FLOP counters, as data: counted operators, counts and names of numbers.
 
-An operator's count has two portions: its ``product``, the multiply-adds of convolutions and matrix
-products, and the ``rest``, every further operation. A counter of multiply-adds may have rules for
-the rest too: that is how batch norms get into its number.
+An operator's count has two portions: ``product``, the MACs of convolutions and matrix products, and
+``rest``, all other operations. A counter of MACs may have rules for the rest too, such as for batch
+norms.
 
-The conventions were read from the counters' code. They hold for the versions that
-`docs/explanation/crosscheck.md` names; where a version counts otherwise, its number no longer
-follows from them, and the crosscheck says so.
+The conventions follow the counters' code in the versions of `docs/explanation/crosscheck.md`. With
+other versions, differences can be reported as not explained.
 """
 
 from __future__ import annotations
@@ -26,11 +25,10 @@ Portion = Literal["product", "rest"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """What a counter reported: its number, and its own breakdown of it, in its own unit.
+    """Number of a counter with its breakdown, in its own unit.
 
-    ``product`` and ``rest`` are the breakdown by its names of operators. ``left_out`` is what it
-    knows of and leaves out of this number, ``no_rule_for`` the calls of operators that it says it
-    cannot count.
+    ``product`` and ``rest`` are the breakdown by the counter's operator names. ``left_out`` are
+    counts that are not in this number, ``no_rule_for`` calls of operators without a rule.
     """
 
     number: int
@@ -42,11 +40,11 @@ class Reported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """How a counter counts one kind of operators.
+    """Counting rule for one kind of operators.
 
-    ``operators`` are ours, by name without ``aten.``, ``types`` ours by type; ``labels`` are what
-    the counter's breakdown calls them. ``count`` gives what the counter counts for a call, in its
-    own unit; None: what its breakdown says, because our operators do not tell its kinds apart.
+    ``operators`` are names without ``aten.``, ``types`` operator types, ``labels`` names in the
+    counter's breakdown. ``count`` returns the counter's count of a call in its own unit; None: the
+    breakdown is used, because our operators do not distinguish its kinds.
     """
 
     kind: str
@@ -58,18 +56,17 @@ class Rule:
     count: Callable[[OperatorRecord], int] | None = None
 
     def matches(self, record: OperatorRecord) -> bool:
-        """Whether the rule is about this operator."""
+        """Return True if the rule covers this operator."""
         return base_name(record.op) in self.operators or record.type in self.types
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convention:
-    """What one number of a counter means.
+    """Convention of one number of a counter.
 
-    ``number_name`` is what the counter calls it, ``meaning`` what it counts in it; it is held
-    against our total of ``measure``, of which ``per_unit`` of its units make one. ``by_name``:
-    operators without a rule are matched with its breakdown by their names. ``forward_only``: it
-    does not see the backward pass of a training step.
+    ``number_name`` is the counter's name of it, ``meaning`` its content. It is compared with our
+    total of ``measure``; ``per_unit`` of its units are one of ours. ``by_name``: operators without
+    a rule are matched with the breakdown by name. ``forward_only``: without the backward pass.
     """
 
     number_name: str
@@ -82,12 +79,12 @@ class Convention:
 
 
 def base_name(op: str) -> str:
-    """The name of an operator without its name space and without the mark of in-place ones."""
+    """Return an operator's name without namespace and in-place suffix."""
     return op.removeprefix("aten.").removesuffix("_")
 
 
 def canonical_label(label: str) -> str:
-    """What a counter's label stands for: ``__iadd__``, ``add_`` and ``add`` are all ``add``."""
+    """Return the canonical form of a label: ``__iadd__`` and ``add_`` become ``add``."""
     name = label.strip("_")
     if label.startswith("__") and label.endswith("__"):
         stems = (name.removeprefix("i"), name.removeprefix("r"))
@@ -112,7 +109,7 @@ def _rule(
     types: str = "",
     count: Count | None = None,
 ) -> Rule:
-    """A rule; names stand in one text, types with commas between them."""
+    """Return a rule; names are separated by spaces, types by commas."""
     return Rule(
         kind=kind,
         description=description,
@@ -128,7 +125,7 @@ _product = partial(_rule, "product")
 _rest = partial(_rule, "rest")
 
 
-# -- the operators that rules are about, and what they count of them -------------------------------
+# -- operators of rules, and counts ----------------------------------------------------------------
 
 
 def _macs(record: OperatorRecord) -> int:
@@ -140,22 +137,22 @@ def _two_a_mac(record: OperatorRecord) -> int:
 
 
 def _of_outputs(each: int) -> Count:
-    """So many for an element of the first result."""
+    """Return a count of `each` per output element."""
     return lambda record: each * record.outputs[0].elements
 
 
 _CONVOLUTIONS = "convolution, depthwise convolution, transposed convolution"
 _PRODUCTS = "mm addmm bmm baddbmm"
-"""What linear layers, matmul and einsum become."""
+"""Operators of linear layers, matmul and einsum."""
 
 _FUSED = "_native_multi_head_attention _transformer_encoder_layer_fwd"
-"""Linear layers, attention and more in one operator: torch's fast path for transformers."""
+"""Fused operators of torch's fast path for transformers."""
 
 _TAKEN_APART = (
-    "takes fused layers of transformers apart in part, as hooks in them do: counts their linear"
-    " layers and norms, misses what stays fused"
+    "counts linear layers and norms of fused transformer layers (as its hooks disable fusion in"
+    " part), misses the rest"
 )
-"""What a counter with hooks or a tracer does to torch's fast path."""
+"""Effect of counters with hooks or a tracer on torch's fast path."""
 
 _BATCH_NORMS = "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training"
 _POOLING_LABELS = " ".join(
@@ -169,14 +166,14 @@ _PRODUCT_LABELS = f"{_UNFUSED_LABELS} scaled_dot_product_attention"
 
 
 def _products(each: Literal[1, 2]) -> tuple[Rule, ...]:
-    """What DeepSpeed and torchlens count of products."""
-    count, description = (_macs if each == 1 else _two_a_mac), f"{each} a multiply-add"
+    """Return the rules of DeepSpeed and torchlens for products."""
+    count, description = (_macs if each == 1 else _two_a_mac), f"{each} per MAC"
     return (
         _product("fused layers", _TAKEN_APART, _FUSED, _PRODUCT_LABELS),
         _product(
             "convolutions", description, "", _CONVOLUTION_LABELS, types=_CONVOLUTIONS, count=count
         ),
-        # Attention that has no kernel of its own is matrix products to us, and not to them.
+        # Attention without a fused kernel is matrix products in our records only.
         _product(
             *("matrix products and attention", description, _PRODUCTS, _PRODUCT_LABELS),
             types="attention",
@@ -186,17 +183,17 @@ def _products(each: Literal[1, 2]) -> tuple[Rule, ...]:
 
 
 # -- torch.utils.flop_counter.FlopCounterMode ------------------------------------------------------
-# It sees the same operators as we do, below autograd, and has rules for a fixed list of them
-# (``flop_registry``); every other operator is 0 without a word.
+# It counts the same operators as we do, below autograd, with a fixed list of rules
+# (``flop_registry``); other operators count as 0 without a warning.
 
 
 def _convolution_backward(record: OperatorRecord) -> int:
-    """2 a multiply-add; those of the weights' gradient as often as there are groups."""
+    """Return 2 per MAC, and the weight gradient once per group."""
     for_input, for_weights = map(bool, tuple(record.attributes.get("output_mask", (1, 1)))[:2])
     gradients = for_input + for_weights
     if not gradients:
         return 0
-    # Either gradient takes as many as the forward pass.
+    # Each gradient has as many MACs as the forward pass.
     one = _two_a_mac(record) // gradients
     return one * for_input + one * for_weights * int(record.attributes.get("groups", 1))
 
@@ -215,34 +212,33 @@ _OF_FLOP_COUNTER_MODE = {
 
 FLOP_COUNTER_MODE = Convention(
     number_name="FLOP",
-    meaning="2 a multiply-add",
+    meaning="2 per MAC",
     measure="macs",
     per_unit=2,
     forward_only=False,
     rules=(
         _product(
             "backward of convolutions",
-            "takes a grouped convolution for one of a single group, where it counts the"
-            " gradient of the weights: as often as there are groups",
+            "counts the weight gradient of grouped convolutions as ungrouped: once per group",
             *("convolution_backward", "convolution_backward"),
             count=_convolution_backward,
         ),
         *(
-            _product(kind, "2 a multiply-add", operators, operators, count=_two_a_mac)
+            _product(kind, "2 per MAC", operators, operators, count=_two_a_mac)
             for kind, operators in _OF_FLOP_COUNTER_MODE.items()
         ),
     ),
 )
 
 # -- fvcore's FlopCountAnalysis --------------------------------------------------------------------
-# It traces the module, so it sees operators before they take themselves apart: ``linear``,
-# ``matmul`` and ``einsum``, not ``addmm`` and ``bmm``. The rules stand in its ``jit_handles.py``.
+# It traces the module, so it counts operators before decomposition: ``linear``, ``matmul`` and
+# ``einsum``, not ``addmm`` and ``bmm``. The rules are in its ``jit_handles.py``.
 
 
 def _batch_norm(record: OperatorRecord) -> int:
-    # Its operands besides the input are weights, and the statistics it keeps.
+    # Operands other than the input are weights and running statistics.
     is_affine = any(each.role is not Role.BUFFER for each in record.inputs[1:])
-    # Instance norms arrive here as well, as batch norms in training over each image.
+    # Instance norms are batch norms in training over each image.
     in_training = record.attributes.get("training", False)
     return record.inputs[0].elements * ((5 if in_training else 2) - (not is_affine))
 
@@ -252,18 +248,18 @@ def _norm(record: OperatorRecord) -> int:
 
 
 _TRACED_PRODUCTS = "addmm mm bmm linear matmul einsum"
-_NO_BIAS = "1 a multiply-add, bias not counted"
+_NO_BIAS = "1 per MAC, without bias"
 
 FVCORE = Convention(
     number_name="flop",
-    meaning="1 a multiply-add; norms, pooling, resampling too",
+    meaning="1 per MAC, with norms, pooling and resampling",
     measure="macs",
     per_unit=1,
     rules=(
         _product("convolutions", _NO_BIAS, "", "conv", types=_CONVOLUTIONS, count=_macs),
         _product(
             *("matrix products", _NO_BIAS, _PRODUCTS),
-            # It has no rule for attention, which may be matrix products to us.
+            # Without a rule for attention, which may be matrix products in our records.
             f"{_TRACED_PRODUCTS} scaled_dot_product_attention baddbmm",
             count=_macs,
         ),
@@ -271,14 +267,14 @@ FVCORE = Convention(
         _rest("fused layers", _TAKEN_APART, _FUSED, "layer_norm"),
         _rest(
             "batch norm",
-            "counts batch norm: 2 an element, 1 without weights (5 and 4 in training)",
+            "counts batch norm: 2 per element, 1 without weights (5 and 4 in training)",
             *(_BATCH_NORMS, "batch_norm instance_norm"),
             count=_batch_norm,
         ),
         *(
             _rest(
                 f"{kind} norm",
-                f"counts {kind} norm: 5 an element, 4 without weights",
+                f"counts {kind} norm: 5 per element, 4 without weights",
                 *(f"native_{kind}_norm", f"{kind}_norm"),
                 count=_norm,
             )
@@ -286,14 +282,14 @@ FVCORE = Convention(
         ),
         _rest(
             "adaptive average pooling",
-            "counts adaptive average pooling: 1 an element of its input",
-            # To one pixel it is a mean, which looks like any other mean.
+            "counts adaptive average pooling: 1 per input element",
+            # With one output pixel it is a mean.
             *("_adaptive_avg_pool2d mean", "adaptive_avg_pool2d"),
         ),
         *(
             _rest(
                 kind,
-                f"counts {kind}: {each} an element of its output",
+                f"counts {kind}: {each} per output element",
                 *(operators, label),
                 count=_of_outputs(each),
             )
@@ -307,29 +303,29 @@ FVCORE = Convention(
 )
 
 # -- DeepSpeed's FlopsProfiler ---------------------------------------------------------------------
-# It patches the functions of ``torch.nn.functional`` and some methods of tensors, so it counts what
-# was called by these names: ``torch.add(a, b)`` but not ``a + b``, ``F.relu`` but not
-# ``torch.relu``. Recurrent layers are counted by a hook that knows FLOPs only.
+# It patches ``torch.nn.functional`` and some tensor methods, so it counts calls by these names:
+# ``torch.add(a, b)`` but not ``a + b``, ``F.relu`` but not ``torch.relu``. Recurrent layers are
+# counted by a hook without MACs.
 
 RECURRENT = "recurrent layer"
-"""The label of what DeepSpeed's hooks on recurrent layers count."""
+"""Label of the counts of DeepSpeed's hooks on recurrent layers."""
 
 ADDEND = "addend"
-"""The label of what DeepSpeed counts beside the multiply-adds of a product: biases and addends."""
+"""Label of biases and addends in DeepSpeed's counts of products."""
 
-_OWN_FORMULA = "counts recurrent layers by a formula of its own, without their sigmoid and tanh"
+_OWN_FORMULA = "counts recurrent layers by its own formula, without sigmoid and tanh"
 _ACTIVATIONS = "relu prelu elu leaky_relu relu6 silu gelu"
 
 DEEPSPEED_MACS = Convention(
     number_name="MACs",
-    meaning="1 a multiply-add",
+    meaning="1 per MAC",
     measure="macs",
     per_unit=1,
     rules=(
         *_products(1),
         _product(
             "recurrent layers",
-            "misses recurrent layers: their hook counts FLOPs and no MACs",
+            "misses recurrent layers: their hook counts no MACs",
             types="recurrent",
             count=lambda _: 0,
         ),
@@ -338,7 +334,7 @@ DEEPSPEED_MACS = Convention(
 
 DEEPSPEED_FLOPS = Convention(
     number_name="FLOPs",
-    meaning="2 a multiply-add, and all that it has a rule for",
+    meaning="2 per MAC, with other operations that have a rule",
     measure="flop",
     per_unit=1,
     by_name=True,
@@ -346,8 +342,8 @@ DEEPSPEED_FLOPS = Convention(
         *_products(2),
         _rest(
             "biases and addends",
-            "counts the biases of convolutions, not those of linear layers;"
-            " of torch.addmm the addend as it is, before it is broadcast",
+            "counts biases of convolutions, not of linear layers; the addend of torch.addmm before"
+            " broadcasting",
             *(_PRODUCTS, ADDEND),
             types=_CONVOLUTIONS,
         ),
@@ -360,43 +356,43 @@ DEEPSPEED_FLOPS = Convention(
         _rest("softmax in attention", "misses the softmax in attention", types="attention"),
         _rest(
             "norms",
-            "counts batch norm 2 an element, other norms 5 (1 and 4 without weights)",
+            "counts batch norm 2 per element, other norms 5 (1 and 4 without weights)",
             labels="batch_norm layer_norm group_norm instance_norm",
             types="normalization",
         ),
         _rest(
             "activations",
-            "counts F.relu, F.gelu, F.silu … 1 an element; torch.relu, sigmoid, tanh not at all",
+            "counts F.relu, F.gelu, F.silu … 1 per element, but not torch.relu, sigmoid, tanh",
             *(f"{_ACTIVATIONS} hardtanh _prelu_kernel", _ACTIVATIONS),
         ),
         _rest(
             "pooling and means",
-            "counts pooling 1 an element of its input, whatever its kernel; other means not at all",
+            "counts pooling 1 per input element for any kernel, but no other means",
             *("mean", _POOLING_LABELS),
             types="pooling",
         ),
-        _rest("softmax", "counts F.softmax 1 an element", labels="softmax", types="softmax"),
+        _rest("softmax", "counts F.softmax 1 per element", labels="softmax", types="softmax"),
         _rest(
             "resampling",
-            "counts interpolation 1 an element of its output, or of its size where that is given",
+            "counts interpolation 1 per output element, or per element of a given size",
             labels="interpolate upsample",
             types="resampling",
         ),
         _rest(
             "sums and products",
-            "counts torch.add and torch.mul 1 an element, but not + and *",
+            "counts torch.add and torch.mul 1 per element, but not + and *",
             *("add mul", "add mul"),
         ),
     ),
 )
 
 # -- torchlens -------------------------------------------------------------------------------------
-# It wraps torch's functions, above the dispatcher, and holds the fast paths of transformers off.
-# Its costs stand in its ``capture/flops.py``: 5 an element for a norm, 14 for GELU, 8 for exp …
+# It wraps torch's functions above the dispatcher, and disables the fast paths of transformers. Its
+# costs are in its ``capture/flops.py``: 5 per element for a norm, 14 for GELU, 8 for exp …
 
 TORCHLENS_MACS = Convention(
     number_name="MACs",
-    meaning="1 a multiply-add",
+    meaning="1 per MAC",
     measure="macs",
     per_unit=1,
     rules=_products(1),
@@ -404,7 +400,7 @@ TORCHLENS_MACS = Convention(
 
 TORCHLENS_FLOPS = Convention(
     number_name="FLOPs",
-    meaning="2 a multiply-add, and all that it has a rule for",
+    meaning="2 per MAC, with other operations that have a rule",
     measure="flop",
     per_unit=1,
     by_name=True,
@@ -413,53 +409,52 @@ TORCHLENS_FLOPS = Convention(
         _rest("fused layers", _TAKEN_APART, _FUSED),
         _rest(
             "biases and addends",
-            "counts biases 1 an element of the output",
+            "counts biases 1 per output element",
             *(_PRODUCTS, f"{_CONVOLUTION_LABELS} {_UNFUSED_LABELS}"),
             types=_CONVOLUTIONS,
         ),
         _rest(
             "softmax in attention",
-            "counts the softmax in attention by a rule of its own",
+            "counts the softmax in attention by its own rule",
             labels="scaled_dot_product_attention",
             types="attention",
         ),
         _rest(
             "batch norm",
-            "counts batch norm 5 an element, as if it took the statistics anew",
+            "counts batch norm 5 per element, as with new statistics",
             *(_BATCH_NORMS, "batch_norm instance_norm"),
         ),
         *(
             _rest(
                 f"{kind} norm",
-                f"counts {kind} norm 5 an element",
+                f"counts {kind} norm 5 per element",
                 *(f"native_{kind}_norm", f"{kind}_norm"),
             )
             for kind in ("layer", "group")
         ),
         _rest(
             "pooling and means",
-            "counts pooling 1 for each element of the kernel at each element of the output,"
-            " a mean 1 an element",
+            "counts pooling 1 per kernel and output element, a mean 1 per element",
             *("mean", f"mean {_POOLING_LABELS}"),
             types="pooling",
         ),
         _rest(
             "clamping",
-            "counts relu6, hardtanh and clamp 1 an element",
+            "counts relu6, hardtanh and clamp 1 per element",
             "hardtanh clamp clamp_min clamp_max",
             "relu6 hardtanh clamp clamp_min clamp_max",
         ),
         _rest(
             "softmax",
-            "counts softmax 5 an element, log-softmax 6",
+            "counts softmax 5 per element, log-softmax 6",
             labels="softmax log_softmax",
             types="softmax",
         ),
         _rest(
             "dropout",
-            "counts dropout 1 an element, also in inference, where it does nothing",
+            "counts dropout 1 per element, also in inference",
             labels="dropout",
         ),
-        _rest("GELU", "counts GELU 14 an element", "gelu", "gelu"),
+        _rest("GELU", "counts GELU 14 per element", "gelu", "gelu"),
     ),
 )

@@ -1,7 +1,7 @@
-"""The counters: each is asked on its own; whatever goes wrong in it becomes one line.
+"""Other FLOP counters, each run in isolation; a failure becomes one line of the report.
 
-A counter is imported only when it is asked. It runs in silence, and leaves torch as it found it,
-whatever it or the model does.
+Counters are imported when they run. Their output is suppressed, and their patches of torch are
+undone.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from roofline.errors import error_text
 from roofline.workload.operators import OperatorRecord
 
 _LONGEST = 160
-"""Of what a counter says when it fails, so many characters are shown."""
+"""Maximum characters of a counter's error message."""
 
 
 def count_flop_counter_mode(subject: Subject) -> tuple[Reported, ...]:
-    """What torch.utils.flop_counter counts of a subject."""
+    """Return the count of torch.utils.flop_counter."""
     from torch.utils.flop_counter import FlopCounterMode
 
     with subject.mode, FlopCounterMode(display=False) as counter:
@@ -54,7 +54,7 @@ def count_flop_counter_mode(subject: Subject) -> tuple[Reported, ...]:
 
 
 def count_fvcore(subject: Subject) -> tuple[Reported, ...]:
-    """What fvcore counts of a subject."""
+    """Return the count of fvcore."""
     from fvcore.nn import FlopCountAnalysis
 
     analysis = FlopCountAnalysis(subject.model, subject.inputs)
@@ -76,15 +76,15 @@ def count_fvcore(subject: Subject) -> tuple[Reported, ...]:
 
 
 def _whole(count: Any) -> int:
-    """A count that may be a float (of numpy) as the whole number it is."""
+    """Return a count, which may be a numpy float, as a whole number."""
     return round(float(count)) if not isinstance(count, int) else count
 
 
 def count_deepspeed(subject: Subject) -> tuple[Reported, ...]:
-    """What DeepSpeed's profiler counts of a subject: its MACs, then its FLOPs."""
+    """Return the MACs and the FLOP of DeepSpeed's profiler."""
     profiler: Any = importlib.import_module("deepspeed.profiling.flops_profiler.profiler")
     breakdown = _DeepSpeedBreakdown(profiler)
-    # Hooks run in the order they were registered: ours reads what DeepSpeed's then drops.
+    # Hooks run in registration order: ours reads the counts before DeepSpeed's drops them.
     hooks = [
         module.register_forward_hook(breakdown.read)
         for module in subject.model.modules()
@@ -108,7 +108,7 @@ def count_deepspeed(subject: Subject) -> tuple[Reported, ...]:
 
 
 class _DeepSpeedBreakdown:
-    """Sums of what DeepSpeed counted, by the name of the function that was called."""
+    """Sums of DeepSpeed's counts by called function."""
 
     def __init__(self, profiler: Any) -> None:
         self._profiler = profiler
@@ -116,7 +116,7 @@ class _DeepSpeedBreakdown:
         self._flops: Counter[str] = Counter()
 
     def read(self, _module: torch.nn.Module, _args: Any, _output: Any) -> None:
-        """Adds what was counted in a module that has just run."""
+        """Add the counts of a module that has just run."""
         for into, stack in (
             (self._macs, self._profiler.module_mac_count),
             (self._flops, self._profiler.module_flop_count),
@@ -125,8 +125,8 @@ class _DeepSpeedBreakdown:
                 into[_function_name(name)] += int(count)
 
     def reported(self, macs: int, flops: int, recurrent: int) -> tuple[Reported, ...]:
-        """Both numbers with their breakdowns."""
-        # einsum is counted in FLOPs, all of them, and has no MACs.
+        """Return both numbers with their breakdowns."""
+        # einsum has FLOP and no MACs.
         einsum = self._flops.pop("einsum", 0)
         product = {label: 2 * count for label, count in self._macs.items()}
         beside = sum(
@@ -149,13 +149,13 @@ class _DeepSpeedBreakdown:
 
 
 def _function_name(name: Any) -> str:
-    """The function that DeepSpeed's label, its bound ``__str__``, belongs to."""
+    """Return the function of DeepSpeed's label, a bound ``__str__``."""
     function = getattr(name, "__self__", name)
     return str(getattr(function, "__name__", function))
 
 
 def count_torchlens(subject: Subject) -> tuple[Reported, ...]:
-    """What torchlens counts of a subject: its multiply-adds, then its FLOPs."""
+    """Return the MACs and the FLOP of torchlens."""
     torchlens: Any = importlib.import_module("torchlens")
     report: Any = importlib.import_module("torchlens.report")
     wrappers: Any = importlib.import_module("torchlens.backends.torch.wrappers")
@@ -169,7 +169,7 @@ def count_torchlens(subject: Subject) -> tuple[Reported, ...]:
 
 
 def _of_torchlens(rows: Any, macs: int, flops: int) -> tuple[Reported, ...]:
-    """Both numbers, from rows that have ``func_name``, ``fma_macs`` and ``flops_fma2``."""
+    """Return both numbers from rows with ``func_name``, ``fma_macs`` and ``flops_fma2``."""
     products: Counter[str] = Counter()
     rest: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
@@ -198,14 +198,14 @@ _PATCHED = (
     *(torch, torch.Tensor, torch.nn.functional, torch.nn.init, torch.nn.Module),
     *(torch.nn.modules.module, torch.linalg, torch.fft, torch.special),
 )
-"""Where counters put functions of their own in the place of torch's."""
+"""Objects whose attributes counters patch."""
 
 _MISSING = object()
 
 
 @contextlib.contextmanager
 def isolated() -> Iterator[None]:
-    """Nothing is printed, logged or warned within, and what was patched within is put back."""
+    """Suppress output, logs and warnings within, and undo patches."""
     with (
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.redirect_stderr(io.StringIO()),
@@ -220,7 +220,7 @@ def isolated() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _unpatched() -> Iterator[None]:
-    """Puts back the attributes of torch's name spaces, and the hooks that hold for all modules."""
+    """Restore the attributes of torch's namespaces, and global module hooks."""
     places: list[Any] = [
         *_PATCHED,
         *(sys.modules[name] for name in ("einops",) if name in sys.modules),
@@ -244,7 +244,7 @@ def _unpatched() -> Iterator[None]:
 def _restore(place: Any, attributes: dict[str, Any]) -> None:
     for name, value in list(vars(place).items()):
         old = attributes.get(name, _MISSING)
-        # Submodules that were imported meanwhile are no patches.
+        # Newly imported submodules are no patches.
         if old is _MISSING:
             if callable(value) and not isinstance(value, type) and isinstance(place, type):
                 delattr(place, name)
@@ -254,15 +254,12 @@ def _restore(place: Any, attributes: dict[str, Any]) -> None:
 
 
 class NotRunError(Exception):
-    """A counter is not run on this model, for the reason given."""
+    """A counter is not run on this model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerCounter:
-    """A counter: its name, the package that has it, what its numbers mean, and how it is asked.
-
-    ``count`` gives one `Reported` a convention.
-    """
+    """Counter of another package; ``count`` returns one `Reported` per convention."""
 
     name: str
     package: str
@@ -300,9 +297,9 @@ PEERS = (
 def run_counter(
     peer: PeerCounter, subject: Callable[[PeerCounter], Subject], records: Iterable[OperatorRecord]
 ) -> tuple[CountedBy, ...]:
-    """What a counter says, one value for each of its numbers, explained from the operators we saw.
+    """Return the numbers of a counter, with differences explained from our records.
 
-    `subject` makes the model that it is given, or raises `NotRunError`.
+    `subject` returns the model to count, or raises `NotRunError`.
     """
     if not _is_installed(peer.package):
         install = peer.install or f"pip install {peer.package}"
@@ -314,7 +311,7 @@ def run_counter(
         raise
     except NotRunError as reason:
         return _without_number(peer, "not run", f"not run: {error_text(reason)}")
-    # Counters and models may raise anything, SystemExit too.
+    # Counters and models may raise any exception, including SystemExit.
     except BaseException as error:
         said = error_text(error)
         kind = type(error).__name__
@@ -345,7 +342,7 @@ def _of(peer: PeerCounter, convention: Convention) -> dict[str, Any]:
 
 
 def _without_number(peer: PeerCounter, outcome: Outcome, note: str) -> tuple[CountedBy, ...]:
-    # One line says it, however many numbers the counter would have given.
+    # One line for all numbers of the counter.
     return (CountedBy(**_of(peer, peer.conventions[0]), outcome=outcome, note=note),)
 
 

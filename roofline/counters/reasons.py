@@ -1,8 +1,7 @@
-"""Why a counter's number is not ours: its rules, applied to the operators that we saw.
+"""Reasons for differences: a counter's rules applied to our operators.
 
-Every amount is what the counter counts for some operators less what we count for them, so ours
-plus all amounts is its number, exactly. What its rules do not give is one more amount, with the
-words "not explained".
+Every amount is the counter's count of some operators minus ours, so that our total plus all amounts
+is exactly its number. The rest is an amount "not explained".
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _PORTIONS: tuple[Portion, ...] = ("product", "rest")
 def differences(
     records: Iterable[OperatorRecord], reported: Reported, convention: Convention
 ) -> tuple[Difference, ...]:
-    """The reasons for the difference between a counter's number and our total, largest first."""
+    """Return the differences between a counter's number and our total, largest first."""
     working = [record for record in records if record.state is not State.FREE]
     reasons = _Reasons(reported, convention)
     if convention.forward_only:
@@ -39,24 +38,24 @@ def differences(
     for portion in _PORTIONS:
         reasons.explain(working, portion)
     in_breakdown = sum(reported.product.values()) + sum(reported.rest.values())
-    beside = "not explained: its number is not the sum of its own breakdown"
-    reasons.add("its total", beside, 0, reported.number - in_breakdown, "none")
+    unexplained = "not explained: the number is not the sum of its breakdown"
+    reasons.add("its total", unexplained, 0, reported.number - in_breakdown, "none")
     found = [each for each in reasons.found.values() if each.amount]
     return tuple(sorted(found, key=lambda each: -abs(each.amount)))
 
 
 def in_our_unit(reported: Reported, convention: Convention) -> int | float:
-    """A counter's number in multiply-adds or FLOP as ours."""
+    """Return a counter's number in MACs or FLOP."""
     return _per(reported.number, convention.per_unit)
 
 
 def _per(count: int, unit: int) -> int | float:
-    """`count` in units of `unit`; a whole number wherever it is one."""
+    """Return `count` over `unit`, as an int if exact."""
     return count // unit if count % unit == 0 else count / unit
 
 
 def _ours(record: OperatorRecord, portion: Portion, convention: Convention) -> int:
-    """What we count for a call, in the counter's unit; 0 where it is unknown."""
+    """Return our count of a call in the counter's unit; 0 if unknown."""
     work = record.work
     if work.flop is None or work.macs is None:
         return 0
@@ -68,14 +67,14 @@ def _ours(record: OperatorRecord, portion: Portion, convention: Convention) -> i
 
 @dataclass(slots=True)
 class _Share:
-    """The operators that one rule, or none, is about, and what we count for them."""
+    """Operators of one rule, or of none, with our count."""
 
     records: list[OperatorRecord] = field(default_factory=list[OperatorRecord])
     ours: int = 0
 
 
 class _Reasons:
-    """The differences that were found so far, one for each kind and reason."""
+    """Differences by kind and reason."""
 
     def __init__(self, reported: Reported, convention: Convention) -> None:
         self._reported = reported
@@ -83,7 +82,7 @@ class _Reasons:
         self.found: dict[tuple[str, str], Difference] = {}
 
     def add(self, kind: str, reason: str, calls: int, amount: int, source: Source) -> None:
-        """Note an amount in the counter's unit."""
+        """Add an amount in the counter's unit."""
         amount_in_ours = _per(amount, self._convention.per_unit)
         before = self.found.get((kind, reason))
         self.found[kind, reason] = Difference(
@@ -95,7 +94,7 @@ class _Reasons:
         )
 
     def explain(self, records: Sequence[OperatorRecord], portion: Portion) -> None:
-        """Note the differences of a portion of operators."""
+        """Add the differences of one portion."""
         reported, convention = self._reported, self._convention
         breakdown = reported.product if portion == "product" else reported.rest
         rules = [rule for rule in convention.rules if rule.portion == portion]
@@ -109,7 +108,7 @@ class _Reasons:
             of.records.append(record)
             of.ours += _ours(record, portion, convention)
         owned = {label for rule in rules if rule.count is not None for label in rule.labels}
-        # What the breakdown has for rules without a count.
+        # Breakdown of rules without a count.
         by_breakdown = {
             number: sum(breakdown.get(label, 0) for label in rule.labels - owned)
             for number, rule in enumerate(rules)
@@ -125,15 +124,13 @@ class _Reasons:
                 if portion == "product":
                     left_out = reported.left_out[label]
                     expected -= left_out
-                    description = (
-                        f"leaves {label} out of this number, though it counts it in another"
-                    )
+                    description = f"leaves {label} out of this number, counts it in another"
                     self.add(label, description, 0, -left_out, "breakdown")
             amount = sum(breakdown.get(label, 0) for label in rule.labels) - expected
-            # Rules without labels are about what its breakdown does not have.
+            # Rules without labels have no breakdown.
             if not amount or not rule.labels:
                 continue
-            # It belongs to a rule without a count that has operators and shares labels.
+            # The amount belongs to a rule without a count that shares labels.
             sharing = (
                 i for i in by_breakdown if shares[i].records and rules[i].labels & rule.labels
             )
@@ -154,37 +151,37 @@ class _Reasons:
     def _add_leftover(
         self, rule: Rule, calls: int, amount: int, breakdown: Mapping[str, int]
     ) -> None:
-        """Note what the breakdown has beyond what a rule gives.
+        """Add the part of the breakdown that a rule does not give.
 
-        The counter may say itself that it could not count; else it is not explained.
+        It is explained if the counter reports that it could not count, else not.
         """
         no_rule_for = self._reported.no_rule_for
         refused = sorted(rule.labels & no_rule_for.keys())
         if refused and amount < 0:
             names = ", ".join(f"{label} ({no_rule_for[label]})" for label in refused)
-            reason = f"says itself that it could not count some calls: {names}"
+            reason = f"reports calls without a rule: {names}"
             self.add(rule.kind, reason, calls, amount, "breakdown")
             return
         names = ", ".join(sorted(rule.labels & breakdown.keys())) or "nothing"
-        reason = f"not explained: its breakdown has {names} for these, which is not what its rule"
-        self.add(rule.kind, f"{reason} gives ({rule.description})", calls, amount, "none")
+        reason = f"not explained: its breakdown ({names}) contradicts its rule"
+        self.add(rule.kind, f"{reason} ({rule.description})", calls, amount, "none")
 
     def _add_without_rule(self, without: Mapping[str, _Share], others: Mapping[str, int]) -> None:
-        """Note operators that the counter misses, and labels that it alone has."""
+        """Add operators that the counter misses, and labels that only it has."""
         by_name: dict[str, int] = {}
         for label, count in others.items():
             name = canonical_label(label) if self._convention.by_name else label
             by_name[name] = by_name.get(name, 0) + count
         for name, share in without.items():
             counted = by_name.pop(name, None) if self._convention.by_name else None
-            reason = f"counts {name} in its own way"
+            reason = f"counts {name} by its own rule"
             if counted is None:
                 first = share.records[0]
                 kind = "recurrent layers" if first.type == "recurrent" else first.type
                 what = kind if first.work.macs else name
-                reason = f"misses {what}: it has no rule for {name if what != name else 'it'}"
+                reason = f"misses {what}: no rule for {name if what != name else 'it'}"
             source = "rule" if counted is None else "breakdown"
             self.add(name, reason, len(share.records), (counted or 0) - share.ours, source)
         for name, count in by_name.items():
-            reason = f"not explained: its breakdown has '{name}', and we saw no such operator"
+            reason = f"not explained: its breakdown has '{name}', the pass has no such operator"
             self.add(name, reason, 0, count, "none")

@@ -1,4 +1,4 @@
-"""What several counters say of one model: the value that a crosscheck gives."""
+"""Result of `crosscheck`: MACs and FLOP of one model by several counters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from roofline.result import Result
 from roofline.workload.tensors import InputSpec
 
 Measure = Literal["macs", "flop"]
-"""Which of our totals a counter's number is held against."""
+"""Total that a counter's number is compared with."""
 
 Source = Literal["rule", "breakdown", "none"]
 
@@ -42,27 +42,26 @@ _COLUMNS = {
 
 _MEASURES: dict[Measure, tuple[str, str, str]] = {
     "macs": (
-        "multiply-adds",
-        "Multiply-adds of convolutions and matrix products",
-        "1 a multiply-add",
+        "MACs",
+        "MACs of convolutions and matrix products by counter",
+        "1 per MAC",
     ),
     "flop": (
         "FLOP",
-        "All floating-point operations",
-        "2 a multiply-add, and all that does arithmetic",
+        "FLOP by counter",
+        "2 per MAC, with all other arithmetic",
     ),
 }
-"""By measure: its unit, the heading of its table, and the way we count it."""
+"""Unit, table title and our convention by measure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One reason why a counter's number is not ours.
+    """One reason for a difference between a counter's number and ours.
 
-    ``amount`` is what it adds to ours, in multiply-adds or FLOP as ours; ``calls`` how many of our
-    operators it is about. ``source`` says what the amount follows from: ``rule``, the counter's
-    rule applied to the shapes that we saw; ``breakdown``, the counter's own breakdown; ``none``
-    where nothing explains it.
+    ``amount`` in MACs or FLOP is added to ours; ``calls`` is the number of our operators.
+    ``source`` is ``rule`` (the counter's rule applied to our shapes), ``breakdown`` (the counter's
+    own breakdown) or ``none`` (not explained).
     """
 
     kind: str
@@ -73,18 +72,18 @@ class Difference:
 
     @property
     def is_explained(self) -> bool:
-        """Whether the amount follows from a rule of the counter."""
+        """True if a rule or the breakdown gives the amount."""
         return self.source != "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedBy:
-    """What one counter says, in its own words and in ours, and the reasons for the difference.
+    """Number of one counter, and the reasons for its difference from ours.
 
-    ``number`` is its number as it gives it, ``meaning`` what it counts in it, and ``per_unit`` how
-    many of its units are one of ours (2 where it counts two for a multiply-add). ``in_our_unit``
-    is ours plus the amounts of all ``differences``. ``note`` says why there is no number, where
-    there is none. ``no_rule_for`` lists operators that the counter itself says it left out.
+    ``number`` is in the counter's unit, ``meaning`` its content, ``per_unit`` its units per unit of
+    ours (2 if it counts 2 per MAC). ``in_our_unit`` is our total plus all ``differences``. ``note``
+    is the reason for a missing number. ``no_rule_for`` are operators that the counter reports as
+    left out.
     """
 
     counter: str
@@ -107,17 +106,16 @@ class CountedBy:
 
     @property
     def not_explained(self) -> int | float:
-        """What none of its rules explains, the parts of it added up without their signs."""
+        """Sum of the absolute amounts that are not explained."""
         return sum(abs(each.amount) for each in self.differences if not each.is_explained)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Crosscheck(Result):
-    """One model through several counters; ``macs`` and ``flop`` are our own totals.
+    """One model by several counters; ``macs`` and ``flop`` are our totals.
 
-    ``train`` says that they are of a forward and a backward pass; the update of the parameters, in
-    which there are no multiply-adds of products, is in none of the numbers.
-    ``unknown_operators`` calls are not in them: their FLOP is unknown to us.
+    ``train``: of forward and backward pass, without the optimizer step. ``unknown_operators`` calls
+    have unknown FLOP, in no total.
     """
 
     kind: ClassVar = "crosscheck"
@@ -135,55 +133,51 @@ class Crosscheck(Result):
     warnings: tuple[str, ...] = ()
 
     def ours(self, measure: Measure) -> int:
-        """Our total of a measure."""
+        """Return our total of a measure."""
         return self.macs if measure == "macs" else self.flop
 
     @property
     def summary(self) -> str:
-        """Our multiply-adds, and whether the numbers of other counters agree."""
-        at_least = "at least " if self.unknown_operators else ""
-        in_training = " in a step of training" if self.train else ""
-        said = (
-            f"{self.model}{in_training} takes {at_least}{self.macs:,} multiply-adds"
-            f" ({format_si(self.macs, '', 4)})"
-        )
+        """Verdict: our MACs, and the agreement of other counters."""
+        subject = f"Training step of {self.model}" if self.train else self.model
+        at_least = "≥ " if self.unknown_operators else ""
+        said = f"{subject}: {at_least}{self.macs:,} MACs ({format_si(self.macs, '', 4)})"
         numbers = [each for each in self.counters if each.outcome == "counted"]
         others = [each for each in numbers if each.in_our_unit != self.ours(each.measure)]
         if not numbers:
-            return f"{said}; no other counter has a number for it"
-        only = "the number of the only other counter"
+            return f"{said}; no number of other counters"
         if not others:
-            agree = f"{only} agrees"
+            agree = "the only other number agrees"
             if len(numbers) > 1:
                 agree = f"all {len(numbers)} numbers of other counters agree"
             return f"{said}; {agree}"
-        verdict = "every difference has its reason"
+        verdict = "all differences explained"
         if open_ones := [each for each in others if each.not_explained]:
             names = dict.fromkeys(f"{each.counter} ({each.number_name})" for each in open_ones)
-            verdict = f"not all of the difference of {' and '.join(names)} is explained"
+            verdict = f"that of {' and '.join(names)} not fully explained"
         if len(numbers) == 1:
-            return f"{said}; {only} differs, and {verdict}"
-        differ = f"{len(others)} differ{'s' * (len(others) == 1)}"
-        return f"{said}; of {len(numbers)} numbers of other counters {differ}, and {verdict}"
+            return f"{said}; the only other number differs, {verdict}"
+        differ = f"{len(others)} of {len(numbers)} numbers of other counters"
+        return f"{said}; {differ} differ{'s' * (len(others) == 1)}, {verdict}"
 
     def rows(self) -> Iterable[Sequence[Any]]:
-        """Return a row for each number of a counter, and for each counter without one."""
+        """Return a row per number of a counter, and per counter without one."""
         return fields_of(_COLUMNS, self.counters)
 
     def blocks(self, view: View) -> Iterable[Block]:
-        """Return the numbers and the reasons of each measure, then what has no number."""
+        """Return numbers and reasons by measure, then counters without a number."""
         if self.inputs:
             given = ", ".join(f"{format_shape(each.shape)} {each.dtype}" for each in self.inputs)
-            yield KeyValueBlock(lines=(("input", given),))
+            yield KeyValueBlock(lines=(("Model", self.model), ("Input", given)))
         for measure in _MEASURES:
             if counters := [each for each in self.counters if each.measure == measure]:
                 yield self._numbers(counters, measure)
                 yield from _reasons(counters, measure)
         without = [each for each in self.counters if each.outcome != "counted"]
         yield from notes("Without a number", (f"{each.counter}: {each.note}" for each in without))
-        # What a counter says itself that it left out, where something of it is not explained.
+        # Operators that a counter reports as left out, if a difference is not explained.
         lacking = (
-            f"{each.counter} says that it has no rule for: "
+            f"{each.counter} reports operators without a rule: "
             + ", ".join(f"{op} ({calls})" for op, calls in sorted(each.no_rule_for.items()))
             for each in self.counters
             if each.not_explained and each.no_rule_for
@@ -198,7 +192,7 @@ class Crosscheck(Result):
         for each in counters:
             cells = (each.outcome, MISSING, MISSING, MISSING)
             if each.number is not None and each.in_our_unit is not None:
-                ratio = f"× {each.in_our_unit / ours:.4f}" if ours else MISSING
+                ratio = f"{each.in_our_unit / ours:.4f}" if ours else MISSING
                 cells = (
                     f"{each.number_name}: {each.meaning}",
                     f"{each.number:,}",
@@ -209,10 +203,10 @@ class Crosscheck(Result):
         columns = (
             Column(heading="counter"),
             Column(heading="version", sacrifice=2),
-            Column(heading="its number is", sacrifice=1),
-            Column(heading="its number", align="right"),
+            Column(heading="convention", sacrifice=1),
+            Column(heading="number", align="right"),
             Column(heading=f"in {unit}", align="right"),
-            Column(heading="against ours", align="right"),
+            Column(heading="ratio to ours", align="right"),
         )
         return Grid(title=title, columns=columns, rows=tuple(rows))
 
@@ -226,9 +220,9 @@ def _reasons(counters: Iterable[CountedBy], measure: Measure) -> Iterable[Grid]:
         names = (counter.counter, *[""] * len(reasons))
         rows += [(name, *each) for name, each in zip(names, reasons, strict=False)]
     if rows:
-        names, unit = ("counter", "why its number is not ours"), _MEASURES[measure][0]
+        names, unit = ("counter", "reason"), _MEASURES[measure][0]
         yield table(
-            "",
+            f"Differences in {unit}, largest first",
             rows,
             {names[0]: lambda row: row[0], unit: lambda row: row[1], names[1]: lambda row: row[2]},
             left=names,
@@ -236,9 +230,9 @@ def _reasons(counters: Iterable[CountedBy], measure: Measure) -> Iterable[Grid]:
 
 
 def _unit_reason(counted: CountedBy) -> str:
-    """What its unit does to its number, where it is another than ours by its name or its size."""
+    """Return the effect of the counter's unit if it differs from ours."""
     if counted.per_unit != 1:
-        return f"counts {counted.per_unit} for a multiply-add: divided by {counted.per_unit} here"
+        return f"counts {counted.per_unit} per MAC: divided by {counted.per_unit} here"
     if counted.measure == "macs" and counted.number_name.lower().startswith("flop"):
-        return f"its '{counted.number_name}' is one multiply-add, not two operations"
+        return f"its '{counted.number_name}' is one MAC, not two operations"
     return ""

@@ -1,4 +1,4 @@
-"""The model that a counter is given: one of its own, with real tensors or fake ones."""
+"""Model for a counter: a copy with real or fake tensors."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from roofline.workload.torch_dtypes import input_dtype
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A model that takes `inputs` positionally and returns tensors only, to run within `mode`.
+    """Model with positional `inputs` that returns tensors only, to run within `mode`.
 
-    It is in eval mode, or in training mode where there is a `loss` of its output.
+    It is in training mode with a `loss`, else in eval mode.
     """
 
     model: Positional
@@ -29,7 +29,7 @@ class Subject:
     loss: Loss | None = None
 
     def run(self) -> None:
-        """Runs it forward, and backward where there is a loss."""
+        """Run the forward pass, and with a loss the backward pass."""
         if self.loss is None:
             self.model(*self.inputs)
             return
@@ -38,7 +38,7 @@ class Subject:
 
 
 class Positional(torch.nn.Module):
-    """A model called with tensors by position, whatever it is called with, as tracers need it."""
+    """Module called with positional tensors, as tracers require."""
 
     def __init__(self, model: torch.nn.Module, inputs: Inputs) -> None:
         super().__init__()
@@ -46,11 +46,11 @@ class Positional(torch.nn.Module):
         self._inputs = inputs
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Calls the model with `tensors` where its inputs have them, and lists what it returns."""
+        """Call the model with `tensors` as inputs, and return all output tensors."""
         return tuple(_tensors_in(self.output(*tensors), set()))
 
     def output(self, *tensors: torch.Tensor) -> Any:
-        """What the model itself returns."""
+        """Return the output of the model."""
         waiting = iter(tensors)
         args, kwargs = self._inputs.build(lambda _: next(waiting))
         return self.model(*args, **kwargs)
@@ -63,7 +63,7 @@ def real_subject(
     rebuild: Callable[[], torch.nn.Module] | None,
     loss: Loss | None = None,
 ) -> Subject:
-    """The model with weights: built anew where `module` has none, else a copy of it."""
+    """Return the model with weights: rebuilt if `module` has none, else a copy."""
     if not any(each.is_meta for each in (*module.parameters(), *module.buffers())):
         model = copy.deepcopy(module)
     elif rebuild is not None:
@@ -80,7 +80,7 @@ def real_subject(
 def fake_subject(
     module: torch.nn.Module, inputs: Inputs, change: torch.dtype | None, loss: Loss | None = None
 ) -> Subject:
-    """The model with tensors without memory, as if on a CPU."""
+    """Return the model with fake tensors on a CPU."""
     mode = FakeTensorMode()
     with torch.device("meta"):
         model = copy.deepcopy(module).to("meta")
@@ -98,7 +98,7 @@ def fake_subject(
 
 
 def default_loss(output: Any) -> torch.Tensor:
-    """The loss that a model is trained with where nobody says which."""
+    """Return the default training loss."""
     loss, _ = make_default_loss(output, lambda shape, kind: _input(InputRequest(shape=shape), kind))
     return loss
 
@@ -133,7 +133,7 @@ def _input(request: InputRequest, kind: torch.dtype) -> torch.Tensor:
 
 
 def _tensors_in(value: Any, seen: set[int]) -> Iterator[torch.Tensor]:
-    """Every tensor that can be reached from what a model returned, each once."""
+    """Yield the distinct tensors of a model's output."""
     if id(value) in seen:
         return
     seen.add(id(value))

@@ -1,4 +1,4 @@
-"""A pass under torch.compile compared with eager torch: launches, bytes, buffers, the report."""
+"""Result of `compile`: a pass under torch.compile against eager torch."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from roofline.workload.operators import Phase, State
 
 _LOSS = "<loss>"
 
-_NAMED = 4  # How many operators or modules of a kernel are named
+_NAMED = 4  # Operators or modules named per kernel
 
 _WHEN: dict[Part, str] = {
     "forward": "between graphs",
     "loss": "the loss",
-    "backward": "backward, of the loss and of what was between graphs",
+    "backward": "backward of the loss and between graphs",
     "optimizer": "the update",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """What one way of running a pass launches and moves; ``unknown`` launches are in no sum."""
+    """Launches and bytes of a pass; bytes of ``unknown`` launches are in no sum."""
 
     launches: int
     traffic_bytes: int
@@ -46,16 +46,15 @@ class Side:
 
     @property
     def traffic(self) -> str:
-        """The bytes in words; at least so many where some are not known."""
+        """Bytes as text; a lower limit with unknown launches."""
         return f"{'≥ ' * bool(self.unknown)}{format_bytes(self.traffic_bytes)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Compilation(Result):
-    """What torch.compile makes of a model, beside its eager pass.
+    """Kernels of torch.compile, and the eager pass of ``analysis``.
 
-    ``analysis`` is of the eager pass. Sides leave out the loss and the update of a training step:
-    torch.compile(model) compiles neither.
+    Loss and optimizer step are left out: torch.compile(model) compiles neither.
     """
 
     kind: ClassVar = "compilation"
@@ -79,26 +78,26 @@ class Compilation(Result):
 
     @property
     def model(self) -> str:
-        """What the model is called."""
+        """Name of the model."""
         return self.analysis.model
 
     @property
     def is_available(self) -> bool:
-        """Whether Inductor's schedule is known."""
+        """True if Inductor's schedule is known."""
         return not self.compiled.why_not
 
     @property
     def sides(self) -> Mapping[str, Side | None]:
-        """The whole pass in eager torch, fused by our rules, and by Inductor; None: not known."""
+        """The pass in eager torch, with operator fusion, and by Inductor; None if unknown."""
         return {"eager": self.eager(), "fused": self.fused(), "inductor": self.inductor()}
 
     def eager(self, phase: Phase | None = None) -> Side:
-        """The operators that eager torch calls, free ones left out; one is taken as one launch."""
+        """Return the eager operators that are not free, one launch each."""
         rows = self._eager_rows(phase)
         return Side(launches=len(rows), traffic_bytes=sum(row.traffic_bytes for row in rows))
 
     def fused(self, phase: Phase | None = None) -> Side | None:
-        """What this project's own rules of fusion make of them; None where it is not known."""
+        """Return the kernels of the fused minimum; None if unknown."""
         rows = self._eager_rows(phase)
         known = [row.fused_bytes for row in rows if row.fused_bytes is not None]
         if len(known) < len(rows):
@@ -107,7 +106,7 @@ class Compilation(Result):
         return Side(launches=len(kernels), traffic_bytes=sum(known))
 
     def inductor(self, phase: Phase | None = None) -> Side | None:
-        """What Inductor launches, and in the forward pass what is between its graphs."""
+        """Return the launches of Inductor, with operators between graphs in the forward pass."""
         if not self.is_available:
             return None
         compiled = self.compiled
@@ -130,24 +129,23 @@ class Compilation(Result):
 
     @property
     def summary(self) -> str:
-        """The verdict, in a sentence."""
+        """Verdict: launches and traffic against eager torch."""
         eager, inductor = self.eager(), self.inductor()
         if inductor is None:
-            return f"{self.model}: what Inductor makes of it is not known: {self.compiled.why_not}"
-        said = f"{self.model} under torch.compile: {inductor.launches:,} launches move"
-        said += f" {inductor.traffic}"
-        beside = f"eager torch ({eager.launches:,} operators, {eager.traffic})"
+            return f"{self.model} under torch.compile: unknown: {self.compiled.why_not}"
+        said = f"{self.model} under torch.compile: {inductor.launches:,} launches"
+        known = f"{eager.launches:,} launches and {eager.traffic} in eager torch"
         if inductor.unknown or not eager.traffic_bytes:
-            return f"{said}, beside {beside}"
+            return f"{said}, {inductor.traffic} of traffic, against {known}"
         ratio = inductor.traffic_bytes / eager.traffic_bytes
-        return f"{said}, {ratio:.2f} × the bytes of {beside}"
+        return f"{said}, {inductor.traffic} of traffic ({ratio:.2f}×), against {known}"
 
     def contradictions(self) -> Iterable[str]:
         """Return what does not follow from the rows of the analysis."""
         return self.analysis.contradictions()
 
     def rows(self) -> Iterable[Sequence[Any]]:
-        """Return a row for each kernel of every graph."""
+        """Return a row per kernel of every graph."""
         for number, graph in enumerate(self.compiled.graphs):
             for launch, each in enumerate(graph.kernels):
                 yield [
@@ -157,13 +155,13 @@ class Compilation(Result):
                 ]
 
     def page(self, view: View) -> str:
-        """Return an HTML page: the roofline of the eager pass, and the report."""
+        """Return an HTML page with the roofline of the eager pass and the report."""
         from roofline.render.pages import page_html
 
         return page_html(self.report(view), str(self.analysis.render("svg")))
 
     def blocks(self, view: View) -> Iterable[Block]:
-        """Return facts, the three ways of running the pass, and the kernels that move most."""
+        """Return facts, launches and traffic, and the top kernels by traffic."""
         yield KeyValueBlock(lines=tuple(self._facts(view)))
         yield self._sides_grid()
         compiled, analysis = self.compiled, self.analysis
@@ -173,10 +171,9 @@ class Compilation(Result):
         if compiled.breaks and analysis.run.train:
             warnings.insert(
                 0,
-                "what runs between graphs is differentiated outside of them: the backward pass of"
-                " Inductor lacks it",
+                "operators between graphs have their backward pass outside of Inductor's graphs",
             )
-        yield from notes("Graphs end because of", dict.fromkeys(compiled.breaks))
+        yield from notes("Graph breaks", dict.fromkeys(compiled.breaks))
         yield from notes("Notes", dict.fromkeys(compiled.notes))
         yield from warning_notes(warnings, view)
 
@@ -187,7 +184,7 @@ class Compilation(Result):
         yield machine_fact(self.analysis, view)
         yield "Compiler", compiled.compiler
         if not self.is_available:
-            yield "Compiled", f"not known: {compiled.why_not}"
+            yield "Compiled", f"unknown: {compiled.why_not}"
             return
         graphs = compiled.graphs
         phases = [each.phase for each in graphs]
@@ -196,27 +193,26 @@ class Compilation(Result):
             for phase in dict.fromkeys(phases)
         ]
         calls = sum(each.calls for each in graphs)
-        again = f", called {calls:,} times in a pass" if calls > len(graphs) else ""
+        again = f", {calls:,} calls per pass" if calls > len(graphs) else ""
         yield "Graphs", " · ".join(of_phases) + again
         kernels = ((each, graph.calls) for graph in graphs for each in graph.kernels)
         loops = sum(each.loops * calls for each, calls in kernels if each.kind == "generated")
         generated = counted(compiled.launches_of("generated"), "generated function")
         parts = [
             f"{generated} with {counted(loops, 'loop nest')}",
-            f"{counted(compiled.launches_of('library'), 'call')} of libraries",
+            counted(compiled.launches_of("library"), "library call"),
         ]
         if unknown := compiled.unknown_launches():
-            parts.append(f"bytes of {counted(unknown, 'launch', 'launches')} unknown")
+            parts.append(f"unknown bytes of {counted(unknown, 'launch', 'launches')}")
         yield "Launches", " · ".join(parts)
         buffers, reused = sum(each.buffers for each in graphs), sum(each.reused for each in graphs)
         allocated = format_bytes(sum(each.allocated_bytes * each.calls for each in graphs))
-        said = f"{counted(buffers, 'buffer')}, {reused:,} in the memory of an earlier one;"
-        said += f" {allocated} allocated"
+        said = f"{counted(buffers, 'buffer')}, {reused:,} reused · {allocated} allocated"
         if len(graphs) < 2:
             eager = self.analysis.peak
-            beside = f" (eager torch: {format_bytes(eager.activation_bytes)})" if eager else ""
+            of_eager = f" (eager torch: {format_bytes(eager.activation_bytes)})" if eager else ""
             alive = format_bytes(sum(each.peak_bytes for each in graphs))
-            said += f", {alive} alive at the most{beside}"
+            said += f", peak {alive}{of_eager}"
         yield "Buffers", said
         outside = [
             f"{when}: {counted(calls, 'operator')}"
@@ -235,7 +231,7 @@ class Compilation(Result):
             eager = self.eager(phase)
             for name, side in (
                 ("eager torch", eager),
-                ("fused, by the rules of --fused", self.fused(phase)),
+                ("fused minimum", self.fused(phase)),
                 ("Inductor", self.inductor(phase)),
             ):
                 cells = (MISSING, MISSING, MISSING)
@@ -247,14 +243,10 @@ class Compilation(Result):
                 rows.append((*[phase or "both"] * is_training, name, *cells))
         columns = (
             *[Column(heading="phase", sacrifice=2)] * is_training,
-            *(
-                Column(heading="run as"),
-                number_column("launches"),
-                number_column("traffic"),
-                number_column("of eager", 1),
-            ),
+            *(Column(heading="execution"), number_column("launches"), number_column("traffic")),
+            number_column("traffic / eager", 1),
         )
-        title = "The pass, beside eager torch" + ", loss and update left out" * is_training
+        title = "Launches and traffic" + " (without loss and optimizer step)" * is_training
         return Grid(title=title, columns=columns, rows=tuple(rows))
 
     def _kernels_grid(self, top: int) -> Grid:
@@ -283,11 +275,11 @@ class Compilation(Result):
             total = f"{self.compiled.launches():,}"
             sums.append(("total", total, "", "", "", "", inductor.traffic))
         return Grid(
-            title="Kernels that move most, as Inductor schedules them",
+            title="Top Inductor kernels by traffic",
             columns=(
                 Column(heading="kernel", least=16, sacrifice=2),
                 number_column("launches", 5),
-                Column(heading="operators in it", least=16, sacrifice=1),
+                Column(heading="operators", least=16, sacrifice=1),
                 Column(heading="modules", least=10, sacrifice=4),
                 *(number_column("read", 3), number_column("written", 3), number_column("traffic")),
             ),

@@ -1,4 +1,4 @@
-"""What a model became in a file: its operators beside those there were, and why they differ."""
+"""Result of `export`: operators and outputs of exported files against the model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from roofline.workload.tensors import InputSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorChange:
-    """An operator whose FLOP in the file are not those in the model, and the reason."""
+    """Operator with different FLOP in model and file, and the reason."""
 
     op: str
     calls_before: int
@@ -37,10 +37,10 @@ class OperatorChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedFile:
-    """A file that was written, and what it gives and asks for when it is read again.
+    """Exported file, read again.
 
-    ``largest_error`` is the largest difference of its outputs from the model's, as a fraction of
-    the largest value of the output. ``unknown_operators`` calls have unknown FLOP, in no sum.
+    ``largest_error`` is the largest difference of outputs from the model's, over the largest value
+    of the output. ``unknown_operators`` calls have unknown FLOP, in no sum.
     """
 
     path: str
@@ -57,9 +57,9 @@ class ExportedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Export(Result):
-    """A model that was written into files; ``macs`` and ``flop`` are of one of its passes.
+    """Exported model; ``macs`` and ``flop`` are those of one pass.
 
-    ``unknown_operators`` calls have unknown FLOP, which are in no sum.
+    ``unknown_operators`` calls have unknown FLOP, in no sum.
     """
 
     kind: ClassVar = "export"
@@ -82,27 +82,24 @@ class Export(Result):
 
     @property
     def summary(self) -> str:
-        """How far the files compute the same as the model."""
+        """Verdict: output difference, and MACs against the model."""
         worst = max(each.largest_error for each in self.files)
-        is_one = len(self.files) == 1
-        counted = "multiply-adds differ from the model's"
+        counted = "MACs differ from the model"
         if all(each.macs == self.macs for each in self.files):
-            counted = f"{'its' if is_one else 'their'} multiply-adds are those of the model"
-            counted += f" ({format_si(self.macs, '', 4)})"
+            counted = f"equal MACs ({format_si(self.macs, '', 4)})"
         names = " and ".join(each.path for each in self.files)
-        what = f"{'gives' if is_one else 'give'} {'what' if worst else 'exactly what'}"
-        within = f" to {worst:.1e} of the largest value" if worst else ""
-        return f"{names} {what} {self.model} gives{within}; {counted}"
+        difference = f"differ by {worst:.1e} of the largest value" if worst else "are equal"
+        return f"{names}: outputs of file and {self.model} {difference}; {counted}"
 
     def rows(self) -> Iterable[Sequence[Any]]:
-        """Return a row for each file."""
+        """Return a row per file."""
         return fields_of(self.columns, self.files)
 
     def blocks(self, view: View) -> Iterable[Block]:
-        """Return the files as they were read again, and the operators that differ in each."""
+        """Return the files and their operators with different FLOP."""
         if self.inputs:
             given = ", ".join(f"{format_shape(each.shape)} {each.dtype}" for each in self.inputs)
-            yield KeyValueBlock(lines=(("input", given),))
+            yield KeyValueBlock(lines=(("Model", self.model), ("Input", given)))
 
         def named(each: Export | ExportedFile) -> tuple[str, str, str]:
             if isinstance(each, Export):
@@ -112,11 +109,11 @@ class Export(Result):
             return each.path + opset, format_bytes(each.size_bytes), error
 
         yield Grid(
-            title="Read again",
+            title="Exported files",
             columns=(
                 Column(heading="file", least=12, cut="start"),
-                *map(number_column, ("size", "largest difference", "multiply-adds", "FLOP")),
-                number_column("operators of unknown FLOP", 1),
+                *map(number_column, ("size", "output difference", "MACs", "FLOP")),
+                number_column("unknown operators", 1),
             ),
             rows=tuple(
                 (
@@ -133,8 +130,8 @@ class Export(Result):
 
 
 def _changes(file: ExportedFile) -> Grid:
-    numbers = map(number_column, ("calls", "in the file", "FLOP", "in the file"))
-    columns = (Column(heading="operator"), *numbers, Column(heading="why", least=30))
+    numbers = map(number_column, ("calls", "calls in file", "FLOP", "FLOP in file"))
+    columns = (Column(heading="operator"), *numbers, Column(heading="reason", least=30))
     rows = tuple(
         (
             *(each.op.removeprefix("aten."), str(each.calls_before), str(each.calls_after)),
@@ -143,11 +140,12 @@ def _changes(file: ExportedFile) -> Grid:
         )
         for each in file.changes
     )
-    return Grid(title=f"Operators with other FLOP in {file.path}", columns=columns, rows=rows)
+    title = f"Operators with different FLOP in {file.path}"
+    return Grid(title=title, columns=columns, rows=rows)
 
 
 def sums_of(records: Iterable[OperatorRecord]) -> tuple[int, int, int]:
-    """Multiply-adds and FLOP of records, and how many of them are unknown."""
+    """Return the MACs and FLOP of records, and the number of unknown operators."""
     macs = flop = unknown = 0
     for each in records:
         if each.state is State.UNKNOWN:
@@ -161,7 +159,7 @@ def sums_of(records: Iterable[OperatorRecord]) -> tuple[int, int, int]:
 def changes_between(
     before: Sequence[OperatorRecord], after: Sequence[OperatorRecord]
 ) -> tuple[OperatorChange, ...]:
-    """Return the operators whose FLOP differ, those that differ most first."""
+    """Return the operators with different FLOP, largest difference first."""
     sides = _Side(before), _Side(after)
     names = {**sides[0].calls, **sides[1].calls}
     differing = [name for name in names if len({each.flop_of(name) for each in sides}) > 1]
@@ -183,14 +181,14 @@ def changes_between(
 
 
 class _Side:
-    """Operators by name: how often each is called, its FLOP, and how many calls add a bias."""
+    """Calls, FLOP and biased calls by operator."""
 
     def __init__(self, records: Iterable[OperatorRecord]) -> None:
         self.calls: Counter[str] = Counter()
         self.biased: Counter[str] = Counter()
         self._flop: dict[str, int | None] = {}
         for each in records:
-            # In place or not, it computes the same.
+            # In-place operators count as their functional form.
             name = each.op.removesuffix("_")
             flop = each.work.flop if each.state is not State.UNKNOWN else None
             known = self._flop.get(name, 0)
@@ -221,8 +219,8 @@ _WHOLE = {
     "aten.native_group_norm": "group norm",
     "aten._fused_rms_norm": "RMS norm",
     "aten.linalg_vector_norm": "a norm",
-    "aten.addmm": "a product with a bias",
-    "aten.addcmul": "a product that is added",
+    "aten.addmm": "a matrix product with a bias",
+    "aten.addcmul": "a product and an addition",
     "aten.var_mean": "mean and variance",
     "aten.mkldnn_rnn_layer": "a recurrent layer",
     "aten.log_sigmoid_forward": "log sigmoid",
@@ -231,10 +229,10 @@ _WHOLE = {
     "aten.pow": "a power",
     "aten.rsub": "a difference",
 }
-"""Operators that a format may not have, so that they come as others that compute the same."""
+"""Operators that formats may decompose."""
 
 
-_NO_BIAS = "a bias that is all zeros was left out when the model was exported"
+_NO_BIAS = "a bias of zeros was removed by the export"
 _MASKED = tuple(name for name, what in _WHOLE.items() if what == "attention")
 _PRODUCTS = ("aten.convolution", "aten.addmm", "aten.mm")
 
@@ -242,29 +240,29 @@ _PRODUCTS = ("aten.convolution", "aten.addmm", "aten.mm")
 def _reason(name: str, gone: set[str], before: _Side, after: _Side) -> str:
     first, second = before.flop_of(name), after.flop_of(name)
     if first is None or second is None:
-        return "its FLOP are unknown"
+        return "unknown FLOP"
     if name in _BATCH_NORMS and second < first:
-        return "folded into the weights of the layer before it when the model was exported"
+        return "folded into the preceding layer by the export"
     if name in _PRODUCTS and sum(after.calls[each] for each in _PRODUCTS) == sum(
         before.calls[each] for each in _PRODUCTS
     ):
-        # The same products, so that only what is added to them differs.
+        # Equal products: only additions differ.
         if name == "aten.convolution" and after.biased[name] > before.biased[name]:
-            return "the bias that a folded batch norm left" if gone & set(_BATCH_NORMS) else ""
+            return "bias of a folded batch norm" if gone & set(_BATCH_NORMS) else ""
         lost = before.biased["aten.addmm"] - after.biased["aten.addmm"]
         added = after.calls["aten.add"] - before.calls["aten.add"]
         if name != "aten.convolution" and lost > max(added, 0):
             return _NO_BIAS
     if name in _MASKED and second > first and after.calls[name] == before.calls[name]:
-        return "the mask, which the model itself leaves out where nothing is masked"
+        return "explicit attention mask, absent in the model"
     if name in _WHOLE and second < first:
-        return f"the file has {_WHOLE[name]} as other operators, which compute the same"
+        return f"{_WHOLE[name]} is decomposed in the file"
     written_out = list(dict.fromkeys(_WHOLE[each] for each in sorted(gone) if each in _WHOLE))
     if written_out and second > first:
         *several, last = written_out
-        return f"part of {', '.join(several)}{' or ' * bool(several)}{last} in the file"
+        return f"part of decomposed {', '.join(several)}{' or ' * bool(several)}{last}"
     if name == "aten.convolution" and after.biased[name] < before.biased[name]:
         return _NO_BIAS
     if name not in _PRODUCTS and second < first:
-        return "computed once, when the model was exported, or merged with what is beside it"
+        return "computed or merged by the export"
     return ""

@@ -1,4 +1,4 @@
-"""advise: what could be changed of a model, predicted, and tried on this machine where asked."""
+"""Entry point `advise`: changes of a model with a predicted or measured saving."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ def advise(
     say: Say | None = None,
     **run: Unpack[PredictedKeywords],
 ) -> Advice:
-    """What could be changed of a model to save time, that which is predicted to save most first.
+    """Find changes of a model that save time, largest predicted saving first.
 
-    Rules look at every operator; then the model is predicted in another layout, other types, larger
-    batches and with other threads. A finding saves at least 1 % of a pass, and more than its
-    prediction may be wrong by. On a machine that was not calibrated, bounds stand for predictions.
+    Rules check every operator; then the model is predicted in another layout, other types, larger
+    batches and with other threads. A finding saves at least 1 % of a pass, with an interval above
+    0. Without a calibration, savings are those of minimum times.
 
     Args:
         model, inputs: as for `predict`.
-        measure: tries the findings on this machine, each in turn with the model as it is.
-        quick: measures less.
-        top: how many findings are tried.
-        force: measures although others compute.
-        progress: told how far it is.
-        say: told, in words, what is waited for.
+        measure: measure the findings on this machine, interleaved with the unchanged model.
+        quick: use fewer rounds.
+        top: number of findings to measure.
+        force: measure on a busy machine too.
+        progress: called with the progress.
+        say: called with messages on delays.
 
     Raises:
         ModelError, InputError, HardwareError: as `predict`.
-        MeasurementError: findings are to be tried, and the machine is busy.
+        MeasurementError: busy machine.
     """
     if quick and not measure:
         raise InputError(
@@ -102,37 +102,35 @@ def advise(
 
 
 def _check_can_be_tried(options: RunOptions) -> None:
-    """Refuse trials of what does not run here, or is trained."""
+    """Raise an error for other machines, devices, or training."""
     hardware, measured = options.hardware, argument("measure", True)
     is_value = isinstance(hardware, HardwareProfile)
     if hardware is not None and (is_value or not names_host(hardware)):
-        raise InputError(
-            f"{measured} tries findings on this machine; leave {argument('hardware')} out"
-        )
+        raise InputError(f"{measured} measures on this machine; leave {argument('hardware')} out")
     if options.device not in (None, "cpu"):
         raise InputError(
-            f"{measured} tries findings on a CPU; leave {argument('device', options.device)} out"
+            f"{measured} measures on a CPU; leave {argument('device', options.device)} out"
         )
     if options.train:
-        raise InputError(f"{measured} tries findings in inference; leave {argument('train')} out")
+        raise InputError(f"{measured} measures inference; leave {argument('train')} out")
 
 
 def _outcome(
     model: Model, inputs: Any, options: dict[str, Any], analysis: Analysis, variant: Variant
 ) -> Outcome:
-    """What is expected of the model run in another way."""
+    """Return the expected effect of a variant."""
     if variant.environment:
         return without_faults(variant, analysis)
     try:
         other = predict(model, inputs, **{**options, **variant.options})
     except RooflineError as error:
-        # A model may well refuse a type, or a batch that its own code knows better.
-        return Outcome(variant=variant, words=f"{variant.name}: cannot be tried ({error})")
+        # Models can reject types and batches.
+        return Outcome(variant=variant, words=f"{variant.name}: failed ({error})")
     return outcome_of(variant, analysis, other)
 
 
 def _best_of_each(outcomes: list[Outcome]) -> list[Outcome]:
-    """Of several findings of one rule (batches, types) the one that saves most; all words."""
+    """Return the outcomes with only the best finding of each rule."""
     best: dict[str, Outcome] = {}
     for each in outcomes:
         if each.finding:

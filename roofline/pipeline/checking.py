@@ -1,4 +1,4 @@
-"""check: what a model costs, held against a baseline, and baselines written."""
+"""Entry point `check`: cost of a model against a baseline."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from roofline.pipeline.runs import Model
 
 NO_MACHINE = HardwareProfile(name="no machine", device="cpu", threads=1)
-"""Where counts alone are asked for, and no machine was ever measured: it has no ceilings."""
+"""Machine without ceilings, for counts only."""
 
 
 @takes(RunKeywords)
@@ -48,27 +48,26 @@ def check(
     progress: Progress | None = None,
     **run: Unpack[RunKeywords],
 ) -> Check:
-    """What a model costs, held against what it cost before: FLOP, bytes, memory, launches, times.
+    """Compare the cost of a model with a baseline: FLOP, bytes, memory, launches, times.
 
-    Nothing is raised where a condition fails: ask `Check.passes`, or call `Check.raise_if_failed`.
+    Failed conditions raise no error: see `Check.passes` and `Check.raise_if_failed`.
 
     Args:
-        model: what `analyze` takes; or what was analysed or tracked already, which takes none of
-            the options below ``update``.
-        against: the baseline, as ``update`` or `roofline check … --update` wrote it, or a saved
-            analysis; None: there is none, and conditions name their limits.
+        model: as for `analyze`, or an `Analysis` or `Cost`, without options below ``update``.
+        against: baseline of ``update`` or `roofline check … --update`, or a saved analysis; None:
+            conditions have absolute limits.
         fail_if: conditions, such as ``"flop>+1%"`` (of the baseline), ``"launches>+3"``
             and ``"predicted_s>5ms"``; on flop, macs, traffic_bytes, parameters,
             peak_memory_bytes, launches, unknown_operators, eager_min_time_s,
             fused_min_time_s, model_min_time_s and predicted_s.
-        update: write what it costs now to ``against``, where there may be a baseline, and nothing
-            else; conditions are then not judged. Without ``hardware``, times are judged where
-            this machine was measured or a condition asks for one.
+        update: write the cost to ``against``, a new file or a baseline, without judging
+            conditions. Without ``hardware``, times are included if this machine was measured or
+            a condition requires them.
         inputs, progress: as for `analyze`.
 
     Raises:
-        InputError: a condition that is none, a baseline that is missing or of other inputs, a file
-            that is none and would be replaced, or an option of what was counted already.
+        InputError: invalid condition, missing or different baseline, a file that is no baseline,
+            or an option of a given analysis.
         ModelError, HardwareError: as `analyze`.
     """
     conditions = parse_conditions(fail_if, QUANTITIES)
@@ -95,10 +94,10 @@ def check(
 
 
 def _known(counted: Cost | Analysis, given: Mapping[str, Any]) -> tuple[Cost, tuple[str, ...]]:
-    """The cost of what was counted already, and what was noticed then; options have no effect."""
+    """Return the cost and notes of a given analysis or cost; options raise an error."""
     for name, value in given.items():
         if value is not None and value is not False:
-            raise InputError(f"{name} has no effect on what was counted already; leave it out")
+            raise InputError(f"{name} has no effect on a given analysis or cost; leave it out")
     if isinstance(counted, Cost):
         return counted, ()
     check_repeated(counted, what=counted.model)
@@ -106,32 +105,31 @@ def _known(counted: Cost | Analysis, given: Mapping[str, Any]) -> tuple[Cost, tu
 
 
 def versions() -> dict[str, str]:
-    """The versions of what counts."""
+    """Return the versions of roofline and torch."""
     return {name: package_version(name) for name in ("roofline", "torch")}
 
 
 def today() -> str:
-    """The day, in UTC."""
+    """Return the date in UTC."""
     return datetime.now(UTC).date().isoformat()
 
 
 def _baseline(
     against: str | Path | None, conditions: Sequence[Condition], *, update: bool
 ) -> Cost | None:
-    """What there is to compare with; all that can be wrong with it is found before any work."""
+    """Return the baseline; errors are raised before any work."""
     if against is not None and not isinstance(against, (str, Path)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"against={against!r}: must be the path of a .json file")
     if against is None:
         if update:
             raise InputError(
-                f"{argument('update', True)} writes a baseline; say where:"
-                f" {argument('against')} FILE.json"
+                f"{argument('update', True)} requires a file; add {argument('against')} FILE.json"
             )
         for each in conditions:
             if each.is_relative:
                 raise InputError(
-                    f"{argument('fail_if')} '{each.text}' asks for a baseline; give"
-                    f" {argument('against')} FILE.json, or a limit without + or -"
+                    f"{argument('fail_if')} '{each.text}' requires a baseline; add"
+                    f" {argument('against')} FILE.json, or give a limit without + or -"
                 )
         return None
     if not update:
@@ -141,7 +139,7 @@ def _baseline(
     if not file.exists():
         return None
     try:
-        # The baseline that is about to be replaced, for the table; a damaged one is in no way.
+        # Shown in the table before it is replaced; a damaged one is replaced too.
         return read_baseline(file)
     except InputError:
         return None
@@ -155,7 +153,7 @@ def _counted(
     conditions: Sequence[Condition],
     progress: Progress | None,
 ) -> tuple[Cost, tuple[str, ...]]:
-    """What the model costs now, and what was noticed on the way."""
+    """Return the cost of the model, and notes."""
     asks_for_time = any(each.quantity.is_time for each in conditions)
     counts_only = (
         options.hardware is None and not asks_for_time and not catalog.host_file().exists()
@@ -170,10 +168,9 @@ def _counted(
     cost = cost_of(analysis, versions=versions(), date=today())
     if counts_only:
         unmeasured = (
-            "counts only: this machine was never measured; for times, run `roofline measure` or"
-            f" add {argument('hardware')}"
+            "counts only, no times: run `roofline measure` on this machine, or add"
+            f" {argument('hardware')}"
         )
         return cost, (*captured.notes, unmeasured)
-    # Not all that a whole analysis warns of: what follows from the ceilings matters as much for
-    # both sides of a comparison.
+    # Warnings on ceilings affect both sides of the comparison equally.
     return cost, (*captured.notes, *filter(is_about_host, analysis.warnings))

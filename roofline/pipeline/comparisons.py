@@ -1,4 +1,4 @@
-"""compare: models, run in one or several ways, on one machine or several."""
+"""Entry point `compare`: models and variants on one or several machines."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """The model of this number, run in one way; ``label`` says what varies, ``""`` if nothing."""
+    """Variant of a model (an index); ``label`` has its varying options, ``""`` without any."""
 
     model: int
     options: RunOptions
     label: str = ""
 
     def named(self, model: str) -> str:
-        """What it is called: ``"resnet50 bfloat16"``, ``"resnet50 · 2 threads"``."""
+        """Return the name: ``"resnet50 bfloat16"``, ``"resnet50 · 2 threads"``."""
         return f"{model}{self.label}"
 
 
 def variants_of(models: int, ways: Sequence[RunOptions]) -> tuple[Variant, ...]:
-    """Every model in every way, the ways of one model next to each other."""
+    """Return all variants of all models, grouped by model."""
     labels = {
         "dtype": lambda dtype: f" {str(dtype).removeprefix('torch.')}",
         "batch": lambda batch: f" · batch {batch}",
@@ -59,7 +59,7 @@ def variants_of(models: int, ways: Sequence[RunOptions]) -> tuple[Variant, ...]:
 
 
 def names_of(variants: Sequence[Variant], models: Sequence[str]) -> tuple[str, ...]:
-    """What variants are called; models of one name are numbered."""
+    """Return the names of variants; models of equal names are numbered."""
     alike = len(set(models)) < len(models)
     numbered = [
         f"{name} ({number})" if alike else name for number, name in enumerate(models, start=1)
@@ -70,21 +70,21 @@ def names_of(variants: Sequence[Variant], models: Sequence[str]) -> tuple[str, .
 def reference_among(
     reference: int | str, variants: Sequence[Variant], models: Sequence[str]
 ) -> int:
-    """The number of the variant that is meant: by number, its name, or (the first) its model's."""
+    """Return the index of the reference: by index, name, or (the first) name of its model."""
     names = [each.named(models[each.model]) for each in variants]
     if not isinstance(reference, (str, int)) or isinstance(reference, bool):
         raise InputError(f"reference={reference!r}: must be the name or the number of a model")
     if not isinstance(reference, str):
         if not 0 <= reference < len(names):
-            raise InputError(f"reference {reference}: there are models 0 to {len(names) - 1}")
+            raise InputError(f"reference {reference}: must be from 0 to {len(names) - 1}")
         return reference
-    # The name of one model may be that of another's variant.
+    # A model may have the name of another model's variant.
     for known in (names, [models[each.model] for each in variants]):
         if reference in known:
             return known.index(reference)
     candidates = dict.fromkeys((*models, *names))
     hint = did_you_mean(reference, candidates) or f"; there are {', '.join(candidates)}"
-    raise InputError(f"{argument('reference', reference)} is none of the models{printable(hint)}")
+    raise InputError(f"{argument('reference', reference)}: unknown model{printable(hint)}")
 
 
 @takes(CompareKeywords)
@@ -100,35 +100,35 @@ def compare(
     say: Say | None = None,
     **run: Unpack[CompareKeywords],
 ) -> Comparison:
-    """Models side by side: work, memory, intensity, bound and times, with ratios to one of them.
+    """Compare models: work, memory, AI and times, with ratios to a reference.
 
-    Where ``dtype``, ``batch``, ``threads`` or ``channels_last`` are lists, every model is run in
-    every way that they say. Where batches differ, work and times are told for one sample.
+    Lists of ``dtype``, ``batch``, ``threads`` or ``channels_last`` make variants of every model. If
+    batches differ, work and times are per sample.
 
     Args:
         models: modules, names, saved analyses (``.json``) or `Analysis` values: at least two, or
-            one that is run in several ways.
-        inputs: as for `analyze`, the same for all that are analysed here.
-        reference: the number of the model that ratios refer to, or its name.
-        names: what the models are called, or all that is compared; by default what they are called.
-        measure: measures all of them here too, in turn, each time in a process of its own.
-        rounds: how often, with ``measure``; None: 5 times.
-        force: measures although others compute.
-        say: told, in words, what the measurement waits for.
-        progress: told how far it is.
+            one with several variants.
+        inputs: as for `analyze`, for all analyzed models.
+        reference: index or name of the reference.
+        names: of models or variants [default: their own].
+        measure: measure all of them here, interleaved, each time in a fresh process.
+        rounds: number of rounds with ``measure``; None: 5.
+        force: measure on a busy machine too.
+        say: called with messages on delays.
+        progress: called with the progress.
 
     Raises:
-        InputError: nothing to compare, or analyses of different hardware; and whatever `analyze`
-            and, with ``measure``, `profile` raise.
-        MeasurementError: the machine is busy, or a process that measured died.
+        InputError: fewer than two models, or analyses of different hardware; and errors of
+            `analyze` and, with ``measure``, `profile`.
+        MeasurementError: busy machine, or a failed process.
     """
     machines = each_of("hardware", run.get("hardware"))
     options = RunOptions.every(inputs, **{**run, "hardware": None})
     ways = variants_of(len(models), options)
     if len(ways) < 2:
         raise InputError(
-            "a comparison takes at least two models, or one in several ways; write roofline"
-            " compare A B, or roofline compare A --dtype float32 --dtype bfloat16"
+            "a comparison requires two models or variants; write roofline compare A B, or roofline"
+            " compare A --dtype float32 --dtype bfloat16"
         )
     if names and len(names) not in (len(models), len(ways)):
         raise InputError(f"{len(names)} names for {len(models)} models")
@@ -156,7 +156,7 @@ def compare(
                 name=name,
                 model=given[way.model],
                 inputs=inputs,
-                # As many as were analysed.
+                # The number of threads of the analysis.
                 options=replace(way.options, threads=analyses[0].threads),
             )
             for way, name, analyses in zip(ways, called, found, strict=True)
@@ -180,8 +180,8 @@ def _analyses(
     inputs: Any,
     progress: Progress | None,
 ) -> list[list[Analysis]]:
-    """The analysis of each way on each machine; saved ones are what they are."""
-    # Whatever is wrong with any of them is found before the first is analysed.
+    """Return the analyses by variant and machine; saved ones are unchanged."""
+    # Errors are raised before the first analysis.
     known: dict[int | None, tuple[ResolvedMachine, ...]] = {}
     for way in ways:
         way.options.run()
@@ -199,25 +199,25 @@ def _analyses(
         if isinstance(model, Analysis):
             found.append([model])
             continue
-        # Threads change where a pass is placed, not what it is.
+        # The capture does not depend on threads.
         on_device = functools.partial(passed, way.model, replace(options, threads=None))
         found.append(place_on_each(on_device, known[options.threads], options, progress))
     return found
 
 
 def _check_saved(models: Sequence[object], given: dict[str, Any]) -> None:
-    """Refuse options that would change what is saved, and those that would change nothing."""
+    """Raise an error for options that cannot apply to saved analyses."""
     saved = [each for each in models if _is_saved(each)]
     for name, value in given.items():
         if not saved or value is None or value is False or name == "no_cache":
             continue
         if name not in ("hardware", "threads") or isinstance(value, (list, tuple)):
             raise InputError(
-                f"{argument(name)} cannot change an analysis that is saved ({_name(saved[0])}):"
-                " name its model"
+                f"{argument(name)} cannot change a saved analysis ({_name(saved[0])}); give its"
+                " model instead"
             )
         if len(saved) == len(models):
-            raise InputError(f"{argument(name)} has no effect: all of these are saved analyses")
+            raise InputError(f"{argument(name)} has no effect on saved analyses; leave it out")
 
 
 def _is_saved(model: object) -> bool:
@@ -233,7 +233,7 @@ def _name(model: object) -> str:
 def _called(
     analyses: Sequence[Analysis], ways: Sequence[Variant], names: Sequence[str]
 ) -> tuple[str, ...]:
-    """What all that is compared is called."""
+    """Return the names of all variants."""
     models: dict[int, str] = {}
     for way, each in zip(ways, analyses, strict=True):
         models.setdefault(way.model, each.model)

@@ -1,4 +1,4 @@
-"""crosscheck, missing_operators: a model through other counters than ours, and what ours lacks."""
+"""Entry points `crosscheck` and `missing_operators`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class CrosscheckKeywords(ShapeKeywords, total=False):
-    """How a model is counted; see `roofline.run.RunOptions` for each."""
+    """Run options; see `roofline.run.RunOptions`."""
 
     train: bool
     loss: Loss | None
@@ -28,19 +28,19 @@ class CrosscheckKeywords(ShapeKeywords, total=False):
 
 @takes(CrosscheckKeywords)
 def crosscheck(model: Model, inputs: Any = None, **run: Unpack[CrosscheckKeywords]) -> Crosscheck:
-    """One pass of a model through other counters, and why their numbers are not ours.
+    """Compare MACs and FLOP of a pass with other counters, and explain differences.
 
-    torch's FlopCounterMode, fvcore, DeepSpeed's profiler and torchlens are asked where they are
-    installed, each on a copy of the model with weights, where these fit into a quarter of the free
-    memory. What one of them prints, raises or leaves patched stays with it.
+    torch's FlopCounterMode, fvcore, DeepSpeed's profiler and torchlens run if installed, each on a
+    copy of the model with weights, if these fit into a quarter of free memory. They run in
+    isolation: output is suppressed, errors are reported, patches are undone.
 
     Args:
-        model, inputs: as for `analyze`. `train` is a forward and a backward pass; most counters
-            see the forward pass only.
+        model, inputs: as for `analyze`. `train`: forward and backward pass; most counters count the
+            forward pass only.
 
     Raises:
-        ModelError: the model is unknown, cannot be built, or rejects its inputs.
-        InputError: inputs, data type or batch are wrong.
+        ModelError: unknown model, or one that cannot be built or called with its inputs.
+        InputError: invalid inputs, data type or batch.
     """
     options = RunOptions.of(inputs, **run)
     train, loss = options.train, options.loss
@@ -67,7 +67,9 @@ def crosscheck(model: Model, inputs: Any = None, **run: Unpack[CrosscheckKeyword
             return real_subject(source.module, given, wanted, source.rebuild, trained_with)
         if peer.needs_weights:
             byte = weights_bytes(source.module)
-            raise NotRunError(f"it needs the weights, and {format_bytes(byte)} are too many")
+            raise NotRunError(
+                f"requires weights, and {format_bytes(byte)} exceed a quarter of free memory"
+            )
         return fake_subject(source.module, given, wanted, trained_with)
 
     work = [record.work for record in records if record.state is not State.UNKNOWN]
@@ -76,10 +78,10 @@ def crosscheck(model: Model, inputs: Any = None, **run: Unpack[CrosscheckKeyword
     if unknown:
         names = ", ".join(sorted({record.op for record in unknown}))
         warnings.append(
-            f"operators without a formula: {len(unknown)} calls of {names}; their FLOP is unknown"
-            " and missing from our own number"
+            f"operators without a formula: {len(unknown)} calls of {names}; their FLOP are unknown"
+            " and missing in our numbers"
         )
-    # Copies of modules share what their functions hold, which may be the module itself.
+    # Copies of modules share closures, which may refer to the module itself.
     with (
         restore_state(source.module),
         restore_tensors(source.module, but=() if has_room else weight_storages(source.module)),
@@ -101,14 +103,14 @@ def crosscheck(model: Model, inputs: Any = None, **run: Unpack[CrosscheckKeyword
 
 @takes(PassKeywords)
 def missing_operators(model: Model, inputs: Any = None, **run: Unpack[PassKeywords]) -> Missing:
-    """The operators of one pass of a model whose FLOP no formula counts; it needs no machine.
+    """Return the operators of a pass without a FLOP formula.
 
     Args:
         model, inputs: as for `roofline.analyze`.
 
     Raises:
-        ModelError: the model is unknown, cannot be built, or rejects its inputs.
-        InputError: inputs or options are wrong.
+        ModelError: unknown model, or one that cannot be built or called with its inputs.
+        InputError: invalid inputs or options.
     """
     from roofline.workload.formulas.catalog import Missing, find_missing
 
@@ -127,7 +129,7 @@ def missing_operators(model: Model, inputs: Any = None, **run: Unpack[PassKeywor
 
 
 def _parameters(call: OperatorRecord) -> tuple[str, ...]:
-    """The arguments of the operator's overload that was called, by the names that are known."""
+    """Return the argument names of the called overload."""
     import torch
 
     space, _, name = call.op.partition(".")

@@ -1,4 +1,4 @@
-"""export: a model written into files that hold what it computes, read again and compared."""
+"""Entry point `export`: a model as .onnx or .pt2, read again and verified."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ _LONGEST = 300
 
 
 class _Model:
-    """A model with its weights, what it is called with, and what it gives.
+    """Model with weights, arguments and expected outputs.
 
-    ``expected`` are its outputs of one call, and of the call after it where these are others.
+    ``expected`` are the outputs of one call, and of a second call if they differ.
     """
 
     def __init__(
@@ -62,33 +62,29 @@ class _Model:
         with self.for_inference():
             try:
                 first, second = (self._outputs(module) for _ in range(2))
-            # A model may raise anything.
+            # Models can raise any exception.
             except Exception as error:
                 raise ModelError(f"{name} failed: {_said(error)}") from error
         if not first:
-            raise ModelError(f"{name} gives no tensors, so there is nothing to export")
+            raise ModelError(f"{name} returns no tensors, nothing to export")
         self.expected = [first, second] if largest_error(first, second) else [first]
 
     def _outputs(self, module: torch.nn.Module, *, wide: bool = False) -> list[Any]:
-        """The tensors that a module gives, in their order; of float64 with `wide`."""
+        """Return the output tensors of a module in order; `wide`: with float64 inputs."""
 
         def own(value: Any) -> Any:
             is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
             return value.double() if wide and is_float else value
 
         args, kwargs = pytree.tree_map(own, copy.deepcopy((self.args, self.kwargs)))
-        # What a model draws is the same at every call.
+        # Equal random numbers in every call.
         torch.manual_seed(0)
         leaves = pytree.tree_leaves(module(*args, **kwargs))
         return [each.detach().clone() for each in leaves if isinstance(each, torch.Tensor)]
 
     @contextlib.contextmanager
     def for_inference(self) -> Iterator[None]:
-        """While this is open the model is in eval mode, keeps no cache, and has no gradients.
-
-        Afterwards it is as it was, with what is in its tensors: every use begins where the first
-        one did.
-        """
+        """Run in eval mode, without KV cache and gradients, and restore the state afterwards."""
         given = (self.args, dict(self.kwargs))
         with (
             restore_process_state(),
@@ -100,54 +96,54 @@ class _Model:
                 self.module.eval()
             config: Any = getattr(self.module, "config", None)
             if getattr(config, "use_cache", None):
-                # What it keeps for the next token is no tensor, and formats have no place for it.
+                # Formats cannot store a KV cache object.
                 config.use_cache = False
             torch.manual_seed(0)
             yield
 
     def error_of(self, other: torch.nn.Module) -> float:
-        """The largest difference of another module's outputs, over the largest of its tensor."""
+        """Return the largest output difference of another module, relative to the largest value."""
         with self.for_inference():
             try:
                 found = [self._outputs(other) for _ in self.expected]
-            # What runs for the model must run for the file.
+            # The file must accept the model's inputs.
             except Exception as error:
                 raise ModelError(
-                    f"{self.name}: what was exported does not run: {_said(error)}"
+                    f"{self.name}: the exported model fails: {_said(error)}"
                 ) from error
         return max(map(largest_error, self.expected, found))
 
     def own_error(self) -> float:
-        """How far the model's outputs are from those in float64; 0 where it cannot run so."""
+        """Return the output error against float64; 0 if the model cannot run in float64."""
         try:
             with self.for_inference():
                 exact = self._outputs(copy.deepcopy(self.module).double(), wide=True)
             error = largest_error(exact, self.expected[0])
-        # Many a model is written for one type.
+        # Many models support one type only.
         except Exception:
             return 0.0
         return error if error < 1 else 0.0
 
 
 def _content(subject: _Model, suffix: str, opset: int | None) -> tuple[bytes, int | None]:
-    """What a file holds, and the version of its operators in ONNX."""
+    """Return the content of a file, and its ONNX operator set version."""
     if suffix == ".onnx":
         onnx_package()
-    what = "torch.export cannot follow it"
-    fix = "; it takes models whose ways do not depend on values"
+    what = "torch.export failed"
+    fix = "; control flow must not depend on values"
     try:
         with subject.for_inference(), _quiet():
             program = torch.export.export(
                 subject.module, subject.args, dict(subject.kwargs), strict=False
             )
-        # A program shares tensors with the model: only now do they hold what they held before.
+        # A program shares tensors with the model, which are restored now.
         if suffix == ".pt2":
-            what, fix = "torch.export cannot save it", ""
+            what, fix = "torch.export.save failed", ""
             content = io.BytesIO()
             with _quiet():
                 torch.export.save(program, content)
             return content.getvalue(), None
-        what, fix = "torch.onnx cannot write it", "; try -o model.pt2"
+        what, fix = "torch.onnx failed", "; try -o model.pt2"
         with subject.for_inference(), _quiet():
             options: Any = {"opset_version": opset, "verbose": False, "external_data": False}
             made: Any = torch.onnx.export(program, dynamo=True, **options)
@@ -161,19 +157,19 @@ def _content(subject: _Model, suffix: str, opset: int | None) -> tuple[bytes, in
             return made.model_proto.SerializeToString(), version
     except InputError:
         raise
-    # Whatever the model's code does that torch cannot follow.
+    # Any failure of the model's code in torch.export.
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and what.startswith("torch.onnx"):
             raise ModelError(
-                f"writing .onnx takes the package {error.name}:"
-                " python -m pip install 'roofline[onnx]'"
+                f"writing .onnx requires package {error.name}; install it: python -m pip install"
+                " 'roofline[onnx]'"
             ) from None
         raise ModelError(f"{subject.name}: {what}: {_said(error)}{fix}") from error
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """torch's exporters print how far they are, and warn of themselves."""
+    """Suppress progress and warnings of torch's exporters."""
     with suppress_output(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         yield
 
@@ -185,14 +181,13 @@ def _said(error: BaseException) -> str:
 
 
 FORMATS = (".onnx", ".pt2")
-"""Suffixes of what can be written."""
+"""Suffixes of exported files."""
 
 LIMIT = 1e-5
-"""What outputs may differ by, as a fraction of the largest of them."""
+"""Maximum output difference, relative to the largest value."""
 
 _OWN_ERRORS = 4.0
-"""Where the model's own rounding is larger than the limit, how many times that is allowed: both
-round, in another order."""
+"""Maximum multiple of the model's own rounding error, if that exceeds the limit."""
 
 
 @takes(ShapeKeywords)
@@ -205,23 +200,23 @@ def export(
     overwrite: bool = False,
     **run: Unpack[ShapeKeywords],
 ) -> Export:
-    """A model for inference, written as ``.onnx`` or ``.pt2``, and what the files hold.
+    """Write a model for inference as ``.onnx`` or ``.pt2``, and verify the files.
 
-    Each file is read again before it gets its name: its outputs are held against the model's, and
-    its operators are counted. A file whose outputs differ by more than 1e-5 of the largest value
-    (or, where float32 itself is farther from float64, four times that) is not written.
+    Each file is read again before it gets its name: its outputs are compared with the model's, and
+    its operators are counted. Files are not written if outputs differ by more than 1e-5 of the
+    largest value (or four times the model's float32 rounding error).
 
     Args:
-        model, inputs: as for `analyze`. Inputs set the shapes that files are fixed to, and are
-            compared on; without values they are noise, and zeros as indices.
-        files: where to write; the suffix says what, ``.onnx`` or ``.pt2``.
-        opset: which version of ONNX's operators; None: that of torch's exporter.
-        overwrite: whether files that exist are replaced.
+        model, inputs: as for `analyze`. Inputs fix the shapes of the files; without values they
+            are random numbers, and zeros as indices.
+        files: names ending in ``.onnx`` or ``.pt2``.
+        opset: ONNX operator set version; None: that of torch's exporter.
+        overwrite: replace existing files.
 
     Raises:
-        ModelError: the model is unknown, rejects its inputs, or torch cannot export it.
-        InputError: files, inputs, data type or batch are wrong.
-        RooflineError: what was read again gives something else.
+        ModelError: unknown model, or one that rejects its inputs or cannot be exported.
+        InputError: invalid files, inputs, data type or batch.
+        RooflineError: outputs of the file differ.
     """
     paths = checked_paths(files, opset=opset, overwrite=overwrite)
     options = RunOptions.of(inputs, **run)
@@ -241,15 +236,15 @@ def export(
         error = subject.error_of(read.module)
         limit = LIMIT if error <= LIMIT else max(LIMIT, _OWN_ERRORS * subject.own_error())
         if not error <= limit:
-            reason = f"this is torch's exporter for {path.suffix}, so try the other format"
+            reason = f"torch's exporter for {path.suffix} is inexact here; try the other format"
             if len(subject.expected) > 1:
                 reason = (
-                    "the model gives something else at every call, as it keeps something; keep that"
-                    " in a buffer and write .pt2, or take it out of forward"
+                    "the model's outputs change between calls; keep its state in a buffer and write"
+                    " .pt2, or remove it from forward"
                 )
             raise RooflineError(
-                f"{path}: not written: what it gives differs from what {subject.name} gives by"
-                f" {error:.1e} of the largest value, more than {limit:.0e}; {reason}"
+                f"{path}: not written: outputs differ from {subject.name} by {error:.1e} of the"
+                f" largest value, more than {limit:.0e}; {reason}"
             )
         after = replace(asked, source=read).capture().records
         macs, flop, unknown = sums_of(after)
@@ -271,7 +266,7 @@ def export(
     macs, flop, unknown = sums_of(records)
     name = asked.source.name
     is_random = asked.source.rebuild is not None
-    random = (f"its weights are those that building {name} gives: random",) * is_random
+    random = (f"{name} is exported with random weights",) * is_random
     return Export(
         model=name,
         inputs=asked.specs,
@@ -286,7 +281,7 @@ def export(
 def checked_paths(
     files: str | Path | Sequence[str | Path], *, opset: int | None, overwrite: bool
 ) -> tuple[Path, ...]:
-    """The files to write, all checked before any work is done."""
+    """Return the files to write; errors are raised before any work."""
     if not isinstance(files, (str, Path, Sequence)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(
             f"files={files!r}: must be a path such as 'model.onnx', or a list of paths"
@@ -294,36 +289,36 @@ def checked_paths(
     several = [files] if isinstance(files, (str, Path)) else list(files)
     paths = tuple(map(Path, several))
     if not paths:
-        raise InputError("name a file to write: -o model.onnx or -o model.pt2")
+        raise InputError("no file to write; add -o model.onnx or -o model.pt2")
     for number, path in enumerate(paths):
         if (suffix := path.suffix.lower()) not in FORMATS:
             known = ", ".join(FORMATS)
             raise InputError(
-                f"{path}: a model is written as {known}{did_you_mean(suffix, FORMATS)}"
+                f"{path}: models are written as {known}{did_you_mean(suffix, FORMATS)}"
             )
         check_writable(path, overwrite=overwrite)
         if path.resolve() in (each.resolve() for each in paths[:number]):
-            raise InputError(f"{path}: is named twice; give each file once")
+            raise InputError(f"{path}: duplicate file; give it once")
     if opset is not None and all(path.suffix.lower() != ".onnx" for path in paths):
         raise InputError(
-            f"{argument('opset', opset)} is about .onnx files, and none is to be written"
+            f"{argument('opset', opset)} has no effect without an .onnx file; leave it out"
         )
     return paths
 
 
 def _subject(asked: Workload) -> _Model:
-    """The model with its weights, and what it gives."""
+    """Return the model with weights and expected outputs."""
     source = asked.source
     byte = sum(each.nbytes for each in (*source.module.parameters(), *source.module.buffers()))
     if not fits_in_memory(byte):
         raise ModelError(
-            f"{source.name}: its {format_bytes(byte)} of weights are too many to export it here"
+            f"{source.name}: {format_bytes(byte)} of weights exceed the available memory"
         )
     with torch.random.fork_rng(devices=[]):
-        # Weights that are random are the same every time.
+        # Reproducible random weights.
         torch.manual_seed(0)
         module = materialize(source.module, source.rebuild)
     if module is None:
-        raise ModelError(f"{source.name}: it was given without weights, and cannot be exported")
+        raise ModelError(f"{source.name}: export requires weights, the model has none")
     module = cast_model(asked, module)
     return _Model(module, example_arguments(asked.given, asked.run), source.name)

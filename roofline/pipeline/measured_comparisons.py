@@ -1,4 +1,4 @@
-"""Models measured in turn on this machine, each in each round in a process of its own."""
+"""Interleaved measurements of models on this machine, each time in a fresh process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _EFFORT = Effort(warm_ups=2, min_rounds=3, max_rounds=15, budget_s=0.5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A model that is measured, as `analyze` takes it; its options say how many threads compute."""
+    """Model to measure, as for `analyze`, with its run options."""
 
     name: str
     model: Any
@@ -35,49 +35,49 @@ class Candidate:
 
     @property
     def run(self) -> Run:
-        """How it is run, on this CPU."""
+        """Run on this CPU."""
         return self.options.run()
 
     @property
     def threads(self) -> int:
-        """Threads that compute."""
+        """Compute threads."""
         assert self.options.threads is not None
         return self.options.threads
 
     def workload(self) -> Workload:
-        """The model and its inputs."""
+        """Return the model and its inputs."""
         return build_workload(self.model, self.inputs, self.options)
 
 
 def check_here(hardware: Hardware | None, name: str) -> None:
-    """Refuse an argument that times models on this machine, where another one is meant."""
+    """Raise an error for a measurement with another machine's hardware."""
     if not is_this_machine(hardware):
         raise InputError(
-            f"{argument(name, True)} times the models on this machine, and"
-            f" {argument('hardware', machine_name(hardware))} is another: leave one of both out"
+            f"{argument(name, True)} measures on this machine, but"
+            f" {argument('hardware', machine_name(hardware))} is another; leave one of them out"
         )
 
 
 def check_measurable(
     machines: Sequence[Hardware | None], options: RunOptions, *, rounds: int | None
 ) -> None:
-    """Refuse what cannot be measured here, before anything is analysed."""
+    """Raise an error for runs that cannot be measured here."""
     for each in machines:
         check_here(each, "measure")
     measure = argument("measure", True)
     if options.device not in (None, "cpu"):
         raise InputError(
-            f"{measure} {argument('device', options.device)}: models are measured in turn on the"
-            " CPU only; `roofline profile` times one on a device"
+            f"{measure} {argument('device', options.device)}: comparisons are measured on the CPU"
+            " only; use `roofline profile` for a device"
         )
     if options.train:
         raise InputError(
-            f"{measure} {argument('train', True)}: passes of inference are measured in turn;"
-            " `roofline profile --train` times a step of training"
+            f"{measure} {argument('train', True)}: comparisons are measured in inference only; use"
+            " `roofline profile --train` for a training step"
         )
     if options.cold:
         cold = argument("cold", True)
-        raise InputError(f"{measure} {cold}: repeated passes are measured; leave {cold} out")
+        raise InputError(f"{measure} {cold}: measured passes have warm caches; leave {cold} out")
     check_rounds(rounds)
 
 
@@ -91,11 +91,11 @@ def measure_interleaved(
     processes: Callable[[], AbstractContextManager[RunFunction]] | None = None,
     on: Callable[..., AbstractContextManager[Bench]] = bench,
 ) -> MeasuredRounds:
-    """What the candidates take: all of them once in each round, in their order.
+    """Measure all candidates once per round, in order.
 
-    What drifts from minute to minute, the clock and the neighbours, so meets all of them. Every
-    time is from a new process, which builds the model, warms it up and times whole passes; or from
-    this one where one of the models cannot leave it.
+    Interleaving exposes all candidates to the same drift of clock and load. Each time is from a
+    fresh process that builds, warms up and times the model, or from this one if a model cannot be
+    pickled.
     """
     count = DEFAULT_ROUNDS if rounds is None else rounds
     found: list[tuple[RoundTime, ...]] = []
@@ -122,8 +122,7 @@ def measure_interleaved(
 
 
 IN_THIS_PROCESS = (
-    "measured in this process, not in new ones: {} is defined in __main__ or cannot be pickled, so"
-    " that what ran before may matter"
+    "measured in this process, not in fresh ones: {} is defined in __main__ or cannot be pickled"
 )
 
 
@@ -134,16 +133,16 @@ def this_process() -> Generator[RunFunction]:
 
 
 def unpicklable_candidate(candidates: Sequence[Candidate]) -> str:
-    """The first candidate that another process could not load; ``""`` if there is none."""
+    """Return the first candidate that cannot be pickled; ``""`` without one."""
     for each in candidates:
         if isinstance(each.model, str):
             continue
         try:
             content = pickle.dumps((each.model, each.inputs))
-        # Models may say in any way that they cannot be pickled.
+        # Pickling can raise any exception.
         except Exception:
             return each.name
-        # A new process has a main module of its own.
+        # A fresh process has another main module.
         if b"__main__" in content:
             return each.name
     return ""
@@ -152,7 +151,7 @@ def unpicklable_candidate(candidates: Sequence[Candidate]) -> str:
 def rounds_of(
     subjects: Sequence[Callable[[], object]], gauges: Gauges, effort: Effort, count: int
 ) -> tuple[tuple[RoundTime, ...], ...]:
-    """Rounds of functions that are called in turn."""
+    """Return rounds of interleaved functions."""
     found: list[tuple[RoundTime, ...]] = []
     for _ in range(count):
         rounds = run_rounds(subjects, gauges, effort)
@@ -163,7 +162,7 @@ def rounds_of(
 
 
 def time_candidate(here: Bench, candidate: Candidate) -> RoundTime:
-    """One candidate in one round; runs in a process of its own."""
+    """Measure one candidate; runs in a fresh process."""
     asked = candidate.workload()
     found = remeasure(
         here,

@@ -1,5 +1,4 @@
-"""Findings tried on this machine: what each saves when the change is made, against the model as it
-is, in turn with it."""
+"""Findings measured on this machine, interleaved with the unchanged model."""
 
 from __future__ import annotations
 
@@ -37,19 +36,19 @@ if TYPE_CHECKING:
 
 
 _MOST_PAIRS = 40
-"""Different operators that are timed for one finding: those that take longest."""
+"""Maximum number of different operators timed per finding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwapTimes:
-    """The seconds of a swap, before and after, in every round."""
+    """Times of a swap before and after by round, in seconds."""
 
     before_s: tuple[float, ...]
     after_s: tuple[float, ...]
 
     @property
     def savings_s(self) -> tuple[float, ...]:
-        """What was saved in every round."""
+        """Savings by round in seconds."""
         pairs = zip(self.before_s, self.after_s, strict=True)
         return tuple(before - after for before, after in pairs)
 
@@ -57,7 +56,7 @@ class SwapTimes:
 def times_of_swaps(
     here: Bench, swaps: Sequence[Swap], threads: int, last_level_bytes: int, effort: Effort
 ) -> list[SwapTimes]:
-    """The times of every swap, its operators in turn; runs in a process of its own.
+    """Return the interleaved times of every swap; runs in a fresh process.
 
     Equal swaps are timed once.
     """
@@ -113,7 +112,7 @@ def _timed(
 
 
 def call_of(operator: Operator) -> Call:
-    """The call that a record is of, to be made with tensors like its own."""
+    """Return the operator call of a record, for tensors of equal shape and type."""
     import torch
 
     from roofline.latency.measuring.calls import Call
@@ -135,16 +134,16 @@ def call_of(operator: Operator) -> Call:
         else:
             args.append(value)
     if tensors:
-        raise MeasurementError(f"{record.op} has operands that its record does not tell apart")
+        raise MeasurementError(f"{record.op} has operands that its record does not distinguish")
     return Call(op=record.op, overload=overload, args=tuple(args), kwargs=tuple(kwargs))
 
 
 def _argument(record: OperatorRecord, argument: Any, tensors: list[TensorArgument]) -> Any:
-    """One argument: the next of the record's tensors, or what the record says of it."""
+    """Return an argument: the next tensor, or the attribute of the record."""
     kind = str(argument.type)
     if kind == "Tensor" or (kind == "Optional[Tensor]" and tensors):
         if not tensors:
-            raise MeasurementError(f"{record.op} takes more tensors than its record has")
+            raise MeasurementError(f"{record.op} expects more tensors than its record has")
         return tensors.pop(0)
     if "Device" in kind or argument.name in ("device", "layout", "pin_memory"):
         return None
@@ -157,7 +156,7 @@ def _argument(record: OperatorRecord, argument: Any, tensors: list[TensorArgumen
 
 
 def _need(spec: TensorSpec, number: int) -> TensorArgument:
-    """The tensor of a record's operand, in a storage of its own."""
+    """Return the tensor of an operand, with its own storage."""
     from roofline.latency.measuring.calls import TensorArgument
     from roofline.workload.torch_dtypes import torch_dtype
 
@@ -172,12 +171,12 @@ def _need(spec: TensorSpec, number: int) -> TensorArgument:
 
 
 def strides_of(spec: TensorSpec) -> tuple[int, ...]:
-    """The strides in elements that its layout says; of other layouts, with two sizes swapped."""
+    """Return strides in elements by layout; other layouts swap the last two dimensions."""
     order = list(range(len(spec.shape)))
     if spec.layout == "channels-last":
         order = [order[0], *order[2:], order[1]]
     elif spec.layout == "strided" and len(order) > 1:
-        # Which way it is strided is not kept: a transposed matrix, mostly, or a swap of two sizes.
+        # The record does not keep strides: mostly a transposed matrix.
         order[-1], order[-2] = order[-2], order[-1]
     strides, step = [0] * len(order), 1
     for dimension in reversed(order):
@@ -188,13 +187,13 @@ def strides_of(spec: TensorSpec) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldedCandidate(Candidate):
-    """A model; ``folds`` are modules of convolutions and of the batch norms that they take in."""
+    """Model with ``folds``: modules of convolutions and of batch norms to fold."""
 
     folds: tuple[tuple[str, str], ...] = ()
 
 
 def time_round(here: Bench, whole: FoldedCandidate, effort: Effort) -> RoundTime:
-    """Whole passes of a model; runs in a process of its own."""
+    """Measure passes of a model; runs in a fresh process."""
     asked = whole.workload()
     model = materialize_model(asked)
     if whole.folds:
@@ -204,12 +203,12 @@ def time_round(here: Bench, whole: FoldedCandidate, effort: Effort) -> RoundTime
 
 
 def fold_batch_norms(model: torch.nn.Module, pairs: Sequence[tuple[str, str]]) -> torch.nn.Module:
-    """A copy of a model whose convolutions have taken in the batch norms behind them."""
+    """Return a copy of a model with batch norms folded into convolutions."""
     import torch
     from torch.nn.utils.fusion import fuse_conv_bn_eval
 
     changed = copy.deepcopy(model).eval()
-    # Before any is replaced: one norm may stand behind several convolutions.
+    # Before any is replaced: one norm may follow several convolutions.
     found = [tuple(map(changed.get_submodule, pair)) for pair in pairs]
     for (first, second), (convolution, norm) in zip(pairs, found, strict=True):
         is_pair = isinstance(convolution, torch.nn.Conv2d)
@@ -235,7 +234,7 @@ _ROUNDS, _QUICK_ROUNDS = 5, 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredSaving:
-    """Seconds before and after, and the interval of what was saved."""
+    """Seconds before and after, and the interval of the saving."""
 
     before_s: float
     after_s: float
@@ -244,7 +243,7 @@ class MeasuredSaving:
 
     @property
     def verdict(self) -> Literal["confirmed", "not confirmed"]:
-        """Confirmed where the interval of the saving, from 10 to 90 % of rounds, is above zero."""
+        """Confirmed if the interval of the saving (10 % to 90 % of rounds) is above zero."""
         return "confirmed" if self.low_s > 0 else "not confirmed"
 
 
@@ -262,9 +261,7 @@ def try_findings(
     progress: Progress | None,
     say: Say | None,
 ) -> tuple[list[Proposal], list[Outcome], tuple[str, ...]]:
-    """The proposals and outcomes with what was measured of the first `top` of all findings, and of
-    what predictions could not tell; and what was wrong with the machine meanwhile.
-    """
+    """Measure the first `top` findings and open outcomes; return them with machine conditions."""
     savings = [each.finding.saving_s or 0.0 for each in (*proposals, *outcomes) if each.finding]
     least_s = sorted(savings, reverse=True)[:top][-1] if savings else 0.0
 
@@ -283,10 +280,10 @@ def try_findings(
         )
         trial = Trial(process, here, whole, analysis, is_quick=quick)
         steps = [each.finding.rule for each in proposals] + [e.variant.name for e in outcomes]
-        told = iter(enumerate(steps))
+        pending = iter(enumerate(steps))
 
         def report() -> None:
-            done, what = next(told)
+            done, what = next(pending)
             if progress is not None:
                 progress(done / len(steps), what)
 
@@ -303,7 +300,7 @@ def try_findings(
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Tries changes of one model."""
+    """Measures changes of one model."""
 
     process: RunFunction
     here: Bench
@@ -312,15 +309,15 @@ class Trial:
     is_quick: bool
 
     def of_operators(self, proposal: Proposal) -> Proposal:
-        """The proposal with its finding tried: in the whole model where it can be, else alone."""
+        """Return the measured proposal: in the whole model if possible, else by operators."""
         finding = proposal.finding
         is_foldable = finding.rule == FOLDABLE
         if not is_foldable and not proposal.swaps:
-            found = replace(finding, note="no single change of it can be tried")
+            found = replace(finding, note="not measurable by single operators")
             return replace(proposal, finding=found)
         try:
             if is_foldable:
-                # The norms alone would be timed against nothing, which always saves their time.
+                # Norms alone, replaced by nothing, would always save their time.
                 folds = fold_pairs(Subject(self.analysis))
                 measured = self._whole(replace(self.as_it_is, folds=tuple(folds)))
                 return replace(proposal, finding=with_measured(finding, measured))
@@ -334,15 +331,15 @@ class Trial:
             )
         except (RooflineError, MemoryError) as error:
             words = str(error) or "out of memory"
-            return replace(proposal, finding=replace(finding, note=f"not tried: {words}"))
-        note = "its operators timed on their own"
+            return replace(proposal, finding=replace(finding, note=f"not measured: {words}"))
+        note = "operators timed alone"
         if not any(each.after for each in proposal.swaps):
-            note += ", with nothing in their place"
+            note += ", without replacement"
         found = replace(with_measured(finding, combine_swaps(times)), note=note)
         return replace(proposal, finding=found)
 
     def of_model(self, outcome: Outcome) -> Outcome:
-        """The outcome with its variant tried, and a finding of it where only that confirms it."""
+        """Return the measured outcome, with a new finding if only the measurement confirms it."""
         variant, finding = outcome.variant, outcome.finding
         other = replace(self.as_it_is, options=replace(self.as_it_is.options, **variant.options))
         try:
@@ -350,8 +347,8 @@ class Trial:
         except (RooflineError, MemoryError) as error:
             words = str(error) or "out of memory"
             if finding is None:
-                return replace(outcome, words=f"{outcome.words}; not tried: {words}")
-            return replace(outcome, finding=replace(finding, note=f"not tried: {words}"))
+                return replace(outcome, words=f"{outcome.words}; not measured: {words}")
+            return replace(outcome, finding=replace(finding, note=f"not measured: {words}"))
         if finding is not None:
             return replace(outcome, finding=with_measured(finding, measured))
         times = f"{format_s(measured.after_s)} instead of {format_s(measured.before_s)}"
@@ -360,7 +357,7 @@ class Trial:
             return replace(outcome, words=words)
         found = Finding(
             rule=variant.rule,
-            evidence=f"{outcome.words}, but {times} when it was tried",
+            evidence=f"{outcome.words}, but measured {times}",
             change=variant.change,
         )
         return replace(outcome, finding=with_measured(found, measured), words="")
@@ -372,7 +369,7 @@ class Trial:
         samples: float = 1.0,
         environment: Mapping[str, str] | None = None,
     ) -> MeasuredSaving:
-        """The model as it is and another one, in turn, each pass in a process of its own."""
+        """Measure the unchanged and the changed model, interleaved in fresh processes."""
         effort = _QUICK_PASSES if self.is_quick else _PASSES
         pairs: list[tuple[RoundTime, RoundTime]] = []
         with contextlib.ExitStack() as stack:
@@ -388,14 +385,14 @@ class Trial:
 def saving_of_rounds(
     pairs: Sequence[tuple[RoundTime, RoundTime]], *, samples: float = 1.0
 ) -> MeasuredSaving:
-    """What rounds of a model before and after a change say, both at one clock in each."""
+    """Return the saving from rounds before and after, at one clock per round."""
     before_s = [before.measured_s for before, _ in pairs]
     after_s = [after.at_clock_of(before) / samples for before, after in pairs]
     saved_s = [one - other for one, other in zip(before_s, after_s, strict=True)]
     before, saved = median(before_s), median(saved_s)
     return MeasuredSaving(
         before_s=before,
-        # So that what is saved is their difference.
+        # Their difference is the median saving.
         after_s=max(0.0, before - saved),
         low_s=quantile(saved_s, 0.1),
         high_s=quantile(saved_s, 0.9),
@@ -403,7 +400,7 @@ def saving_of_rounds(
 
 
 def combine_swaps(times: Sequence[SwapTimes]) -> MeasuredSaving:
-    """What several swaps save together; equal ones were timed once, and vary together."""
+    """Return the joint saving of several swaps; errors of equal ones add."""
     before_s = saved_s = 0.0
     below: list[float] = []
     above: list[float] = []
@@ -422,7 +419,7 @@ def combine_swaps(times: Sequence[SwapTimes]) -> MeasuredSaving:
 
 
 def with_measured(finding: Finding, measured: MeasuredSaving) -> Finding:
-    """The finding with what trying it gave."""
+    """Return the finding with its measurement."""
     return replace(
         finding,
         measured_before_s=measured.before_s,

@@ -108,18 +108,18 @@ def test_bounds_are_those_of_the_machine_that_is_named(
     capsys.readouterr()
     assert check("before.py:net", *conditions, "--hardware", "h100", "--device", "cpu") == 4
     said = capsys.readouterr()
-    assert "the baseline is of machine 'epyc-9654', and this is 'h100'" in said.err
+    assert "machine 'h100', but 'epyc-9654' in the baseline" in said.err
     assert (
         check("before.py:net", "--fail-if", "eager_min_time_s>+5%", *machine, "--threads", "1") == 4
     )
-    assert "threads, and this is of 1" in capsys.readouterr().err
+    assert "1 thread, but " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--fail-if", "flop>+1%"], "b.json: there is no baseline yet; --update writes the first"),
-        (["--update", "--against", "b.txt"], "--against b.txt: baselines are written as .json"),
+        (["--fail-if", "flop>+1%"], "b.json: no such baseline; write it with --update"),
+        (["--update", "--against", "b.txt"], "--against b.txt: baselines must end in .json"),
         (["--update", "--against", "no/b.json"], "the folder"),
         (["-o", "b.json", "--update"], "-o b.json: is the baseline; choose another file"),
         (["-o", "c.html"], "are written as .json, .md"),
@@ -160,7 +160,7 @@ def test_another_batch_is_another_task(folder: Path, capsys: pytest.CaptureFixtu
     assert check("before.py:net", "--update") == 0
     assert check("before.py:net", "--batch", "2", "--fail-if", "flop>+1%") == 2
     line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert "is of inputs 4x8:float32, and this is of inputs 2x8:float32" in line
+    assert "baseline has inputs 4x8:float32, this run inputs 2x8:float32" in line
     # Writing it anew is the way out, and shows no ratios to another task.
     assert check("before.py:net", "--batch", "2", "--update") == 0
     assert "baseline" not in capsys.readouterr().out.splitlines()[2]
@@ -191,7 +191,7 @@ def test_an_update_replaces_no_other_file(folder: Path, capsys: pytest.CaptureFi
     before = (folder / "b.json").read_bytes()
     assert check("before.py:net", "--update") == 2
     line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert line.startswith("roofline: error: b.json: is no baseline, and --update would replace it")
+    assert line.startswith("roofline: error: b.json: not a baseline, so --update does not replace it")
     assert (folder / "b.json").read_bytes() == before
 
 

@@ -32,7 +32,7 @@ def test_a_file_is_written_and_can_be_analysed(
     """3888 multiply-adds: 4 × 6 × 6 results of 27."""
     assert run(["export", "mine.py:net", "--input", "1x3x8x8", "-o", "a.pt2"]) == 0
     said = capsys.readouterr()
-    assert said.out.startswith("a.pt2 gives exactly what mine.py:net gives; its multiply-adds are")
+    assert said.out.startswith("a.pt2: outputs of file and mine.py:net are equal; equal MACs")
     assert said.err.splitlines()[-1] == "Wrote a.pt2"
     assert run(["analyze", "a.pt2", "--hardware", "10980xe", "--format", "json"]) == 0
     told = json.loads(capsys.readouterr().out)

@@ -282,7 +282,7 @@ def test_weights_that_do_not_fit_are_not_made(monkeypatch: pytest.MonkeyPatch) -
     without, with_weights = result.counters
     assert without.in_our_unit == result.macs
     assert with_weights.outcome == "not run"
-    assert with_weights.note.startswith("not run: it needs the weights, and 46.8 MB are too many")
+    assert with_weights.note.startswith("not run: requires weights, and 46.8 MB exceed")
 
 
 def test_numbers_of_nonsense_are_refused() -> None:

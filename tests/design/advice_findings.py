@@ -20,7 +20,7 @@ FOLD = Finding(
     saving_high_s=1.2e-3,
 )
 MOST = replace(
-    FOLD, rule="rearranging copy", basis="at most", saving_low_s=None, saving_high_s=None
+    FOLD, rule="layout copy", basis="at most", saving_low_s=None, saving_high_s=None
 )
 TRIED = replace(
     FOLD,

@@ -69,7 +69,7 @@ def test_several_machines_say_what_a_rule_saves_on_each() -> None:
     # Twice as much of the same pass comes first.
     assert fold.startswith("foldable batch norm · a 1.20 ms (1.00 ms … 1.20 ms), ")
     assert "; b 2.40 ms (1.00 ms … 2.40 ms), " in fold and fold.endswith("⇒ fold them")
-    assert "c " not in rearranging and rearranging.startswith("rearranging copy · a ≤ 1.20 ms, ")
+    assert "c " not in rearranging and rearranging.startswith("layout copy · a ≤ 1.20 ms, ")
     assert last.startswith("evidence: roofline advise ")
     assert list(machines_advice_notes(("a", "b"), (nowhere, nowhere))) == []
 

@@ -93,14 +93,14 @@ def test_a_norm_behind_a_convolution_can_be_folded() -> None:
     assert fold.predicted_after_s == 0
     assert fold.predicted_before_s == pytest.approx(1e-5 + 8 * elements / 1e10, rel=0.05)
     assert fold.saving_low_s == pytest.approx(0.99 * (fold.predicted_before_s or 0))
-    assert "batch norm behind an activation" not in found
+    assert "batch norm after an activation" not in found
 
 
 @pytest.mark.parametrize("activation", [nn.ReLU(), nn.SiLU(), nn.PReLU(32)])
 def test_a_norm_behind_an_activation_cannot(activation: nn.Module) -> None:
     model = nn.Sequential(conv(32, 32), activation, nn.BatchNorm2d(32), nn.Tanh())
     found = found_in(model, 1, 32, 32, 32)
-    behind = found["batch norm behind an activation"]
+    behind = found["batch norm after an activation"]
     assert len(behind.operators) == 1
     assert behind.predicted_before_s == pytest.approx(1e-5 + 8 * 32**3 / 1e10, rel=0.05)
     assert behind.predicted_after_s == 0
@@ -111,7 +111,7 @@ def test_a_norm_behind_an_activation_cannot(activation: nn.Module) -> None:
 
 def test_a_convolution_without_padding_could_take_in_the_norm_before_it() -> None:
     model = nn.Sequential(conv(32, 32), nn.ReLU(), nn.BatchNorm2d(32), conv(32, 32, 1))
-    found = found_in(model, 1, 32, 32, 32)["batch norm behind an activation"]
+    found = found_in(model, 1, 32, 32, 32)["batch norm after an activation"]
     assert "1 in front of a convolution without padding" in found.evidence
     assert "can be folded into that one" in found.change
 
@@ -148,7 +148,7 @@ def test_a_convolution_without_padding_could_take_in_the_norm_before_it() -> Non
 )
 def test_other_norms_cannot_be_folded(model: nn.Module) -> None:
     found = found_in(model, 1, 32, 32, 32)
-    assert not {"foldable batch norm", "batch norm behind an activation"} & found.keys()
+    assert not {"foldable batch norm", "batch norm after an activation"} & found.keys()
 
 
 # Depthwise convolutions
@@ -218,7 +218,7 @@ def many_sums(_: nn.Module, x: torch.Tensor) -> torch.Tensor:
 def test_many_tiny_operators_are_ruled_by_dispatch() -> None:
     tiny = Given(many_sums)
     profile = with_overheads(1e-6)
-    found = found_in(tiny, 4, 4, time_of=lambda _: 1.5e-6, profile=profile)["ruled by dispatch"]
+    found = found_in(tiny, 4, 4, time_of=lambda _: 1.5e-6, profile=profile)["dispatch overhead"]
     assert len(found.operators) == 40
     assert found.basis == "at most"
     assert found.predicted_before_s == pytest.approx(40 * 1.5e-6)
@@ -232,7 +232,7 @@ def test_operators_whose_work_takes_as_long_as_a_call_are_not() -> None:
     rows = analysed(model, 128, 128, profile=profile).operators
     assert all(0.1e-6 < (row.eager_min_time_s or 0.0) < 1e-6 for row in rows)
     found = found_in(model, 128, 128, time_of=lambda _: 1.5e-6, profile=profile)
-    assert "ruled by dispatch" not in found
+    assert "dispatch overhead" not in found
 
 
 def with_overheads(add_s: float) -> Any:
@@ -246,7 +246,7 @@ def with_overheads(add_s: float) -> Any:
 
 def test_a_copy_of_what_stays_as_it_is_is_needless() -> None:
     model = Given(lambda _, x: torch.relu(x * 2).clone() + 1)
-    found = found_in(model, 64, 64)["needless copy"]
+    found = found_in(model, 64, 64)["redundant copy"]
     assert found.operators == (2,)
     assert found.predicted_before_s == pytest.approx(1e-5 + 8 * 64 * 64 / 1e10)
     assert found.predicted_after_s == 0
@@ -255,13 +255,13 @@ def test_a_copy_of_what_stays_as_it_is_is_needless() -> None:
 def test_a_permuted_tensor_that_is_made_contiguous_is_rearranged() -> None:
     model = Given(lambda _, x: (x * 2).permute(0, 2, 1).contiguous() + 1)
     found = found_in(model, 8, 64, 32)
-    assert found["rearranging copy"].basis == "at most"
-    assert "needless copy" not in found
+    assert found["layout copy"].basis == "at most"
+    assert "redundant copy" not in found
 
 
 def test_a_part_of_something_larger_is_copied_to_lie_on_its_own() -> None:
     model = Given(lambda _, x: (x * 2)[:, :16].contiguous() + 1)
-    found = found_in(model, 4, 32, 64)["rearranging copy"]
+    found = found_in(model, 4, 32, 64)["layout copy"]
     assert found.operators == (2,)
     assert "1 copy" in found.evidence and "cut out of something larger" in found.evidence
 
@@ -271,7 +271,7 @@ def test_a_part_of_something_larger_is_copied_to_lie_on_its_own() -> None:
 
 def test_casts_that_are_undone_are_ping_pong() -> None:
     model = Given(lambda _, x: (x * 2).bfloat16().relu().float() + 1)
-    found = found_in(model, 64, 64)["types back and forth"]
+    found = found_in(model, 64, 64)["round-trip cast"]
     assert "float32 → bfloat16" in found.evidence
     assert len(found.operators) == 2
 
@@ -282,7 +282,7 @@ def test_quantisation_that_is_undone_is_ping_pong() -> None:
         return torch.quantize_per_tensor(x * 2, 0.1, 0, torch.qint8).dequantize() + 1
 
     found = found_in(Given(there_and_back), 64, 64)
-    assert len(found["types back and forth"].operators) == 2
+    assert len(found["round-trip cast"].operators) == 2
 
 
 # Branches
@@ -378,26 +378,26 @@ NOT_FOUND: dict[str, tuple[str, nn.Module, tuple[int, ...], dict[str, Any]]] = {
         {"time_of": slow_if(is_depthwise)},
     ),
     "operators that compute": (
-        *("ruled by dispatch", Given(many_sums), (512, 512)),
+        *("dispatch overhead", Given(many_sums), (512, 512)),
         {"profile": with_overheads(1e-6)},
     ),
-    "calls on a data sheet": ("ruled by dispatch", Given(many_sums), (4, 4), TINY),
+    "calls on a data sheet": ("dispatch overhead", Given(many_sums), (4, 4), TINY),
     "a copy that is changed": (
-        *("needless copy", Given(lambda _, x: torch.relu(x * 2).clone().add_(1)), (64, 64), {}),
+        *("redundant copy", Given(lambda _, x: torch.relu(x * 2).clone().add_(1)), (64, 64), {}),
     ),
     "an original that is changed": (
-        *("needless copy", Given(lambda _, x: (y := x * 2).clone() + y.add_(1)), (64, 64), {}),
+        *("redundant copy", Given(lambda _, x: (y := x * 2).clone() + y.add_(1)), (64, 64), {}),
     ),
     "no copy at all": (
-        *("needless copy", Given(lambda _, x: (x * 2).contiguous() + 1), (64, 64), {}),
+        *("redundant copy", Given(lambda _, x: (x * 2).contiguous() + 1), (64, 64), {}),
     ),
     "permuted and read as it lies": (
-        *("rearranging copy", Given(lambda _, x: (x * 2).permute(0, 2, 1) + 1), (8, 64, 32), {}),
+        *("layout copy", Given(lambda _, x: (x * 2).permute(0, 2, 1) + 1), (8, 64, 32), {}),
     ),
     "a cast one way": (
-        *("types back and forth", Given(lambda _, x: (x * 2).bfloat16().relu() + 1), (64, 64), {}),
+        *("round-trip cast", Given(lambda _, x: (x * 2).bfloat16().relu() + 1), (64, 64), {}),
     ),
-    "a product between casts": ("types back and forth", CAST, (64, 64), {}),
+    "a product between casts": ("round-trip cast", CAST, (64, 64), {}),
     "products of inputs": (
         *("fragmented branches", Given(lambda _, x: (y := x * 2) @ x + y @ (x[:])), (64, 64), {}),
     ),
@@ -467,16 +467,16 @@ def test_pooling_far_above_its_bound_is_named() -> None:
         is_slow = is_pooling(record) and record.inputs[0].layout == "contiguous"
         return by_flop(record) * (10.0 if is_slow else 1.0)
 
-    found = found_in(pooled(), 1, 32, 64, 64, time_of=by_layout)["pooling of contiguous images"]
+    found = found_in(pooled(), 1, 32, 64, 64, time_of=by_layout)["pooling in contiguous layout"]
     assert (found.operators, found.basis) == ((1,), "prediction")
     assert found.predicted_after_s == pytest.approx((found.predicted_before_s or 0) / 10)
     # Where the other layout is as slow as far as is learned, only the bound is sure.
     slow = found_in(pooled(), 1, 32, 64, 64, time_of=slow_if(is_pooling))
-    assert slow["pooling of contiguous images"].basis == "at most"
+    assert slow["pooling in contiguous layout"].basis == "at most"
 
 
 def test_pooling_near_its_bound_and_with_channels_last_is_not() -> None:
-    rule = "pooling of contiguous images"
+    rule = "pooling in contiguous layout"
     near = found_in(pooled(), 1, 32, 64, 64, time_of=lambda r: r.work.traffic_bytes / 1e11)
     assert rule not in near
     last = found_in(pooled(), 1, 32, 64, 64, time_of=slow_if(is_pooling), channels_last=True)

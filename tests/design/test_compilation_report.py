@@ -37,7 +37,7 @@ def test_the_sides_are_the_sums_of_their_rows() -> None:
     table, kernels = grids(compilation.report())
     assert [row[0] for row in table.rows] == [
         "eager torch",
-        "fused, by the rules of --fused",
+        "fused minimum",
         "Inductor",
     ]
     assert table.rows[2][1:3] == ("3", "16.0 MB")
@@ -54,9 +54,9 @@ def test_what_is_unknown_makes_sums_at_least_so_much() -> None:
     assert (inductor.launches, inductor.unknown) == (3 + 3 + 2, 5)
     assert "≥ 16.0 MB" in broken().summary
     said = facts(broken())
-    assert said["Graphs"] == "2 graphs, called 4 times in a pass"
+    assert said["Graphs"] == "2 graphs, 4 calls per pass"
     assert said["Outside"] == "between graphs: 2 operators (nonzero)"
-    assert "bytes of 3 launches unknown" in said["Launches"]
+    assert "unknown bytes of 3 launches" in said["Launches"]
     text = str(broken())
     assert "Data-dependent branching" in text and "compiled on real tensors" in text
 
@@ -64,7 +64,7 @@ def test_what_is_unknown_makes_sums_at_least_so_much() -> None:
 def test_where_there_is_no_schedule_nothing_is_guessed() -> None:
     compilation = unavailable()
     assert compilation.inductor() is None
-    assert "not known: torch.compile failed: no such thing" in compilation.summary
+    assert "unknown: torch.compile failed: no such thing" in compilation.summary
     (table,) = grids(compilation.report())
     assert table.rows[-1] == ("Inductor", "–", "–", "–")
     assert json.loads(compilation.to_json())["sides"]["inductor"] is None

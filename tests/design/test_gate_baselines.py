@@ -31,7 +31,7 @@ def test_what_is_written_is_read_back_equal(tmp_path: Path, kept: Any) -> None:
 
 
 def test_other_suffixes_and_missing_files_say_the_fix(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"are written as \.json"):
+    with pytest.raises(InputError, match=r"must end in \.json"):
         write_baseline(cost(), tmp_path / "b.toml")
     with pytest.raises(InputError, match="update=True writes the first"):
         read_baseline(tmp_path / "none.json")
@@ -48,7 +48,7 @@ def damaged(**changes: Any) -> str:
         ("[]", "not a baseline"),
         ("{}", "no 'kind'"),
         (damaged(schema_version=3), "an older version of roofline"),
-        (damaged(kind="advice"), "is of the kind 'advice'"),
+        (damaged(kind="advice"), "kind 'advice' is neither"),
         (damaged(flop="many"), "flop: expected a whole number"),
         (damaged(flop=-1), "flop must be a finite number from 0"),
         (damaged(flop=None), "flop is None"),
@@ -78,7 +78,7 @@ def test_a_baseline_may_know_the_eager_minimum_alone(tmp_path: Path) -> None:
         conditions=("eager_min_time_s>+1%", "model_min_time_s>+1%", "model_min_time_s>2us"),
     )
     assert [each.outcome for each in judged.judgements] == ["passes", "not judged", "passes"]
-    assert "in the baseline there is no model_min_time_s; write it again with update=True" in (
+    assert "in the baseline: no model_min_time_s; replace the baseline with update=True" in (
         judged.judgements[1].why
     )
     line = next(each for each in judged.lines if each.quantity.name == "model_min_time_s")
@@ -117,7 +117,7 @@ def test_a_saved_analysis_stands_for_a_baseline(name: str) -> None:
 def test_what_is_no_baseline_is_never_replaced(tmp_path: Path, text: str) -> None:
     file = tmp_path / "b.json"
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(InputError, match="is no baseline, and update=True would replace it"):
+    with pytest.raises(InputError, match="not a baseline, so update=True does not replace it"):
         write_baseline(cost(), file, overwrite=True)
     assert file.read_text(encoding="utf-8") == text
 
@@ -145,11 +145,9 @@ def test_an_analysis_of_a_first_pass_is_no_baseline(tmp_path: Path) -> None:
     analysis = replace(read_analysis(DATA / "analysis-tiny.json"), cache="cold", earlier=None)
     file = tmp_path / "cold.json"
     analysis.save(file)
-    with pytest.raises(
-        InputError, match=r"cold\.json: is of a first pass, and checks are of repeated ones"
-    ):
+    with pytest.raises(InputError, match=r"cold\.json: analyzed with cold caches"):
         read_baseline(file)
-    with pytest.raises(InputError, match="is of a first pass"):
+    with pytest.raises(InputError, match="analyzed with cold caches"):
         checked(analysis)
 
 

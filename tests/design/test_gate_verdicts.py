@@ -42,7 +42,7 @@ def test_what_is_allowed_to_the_last_passes_and_one_more_fails() -> None:
 UNKNOWN = cost(flop=None, macs=None, unknown_operators=2)
 STEP = cost(run=Run(train=True, optimizer="sgd"), predicted_s=None)
 AGAIN = cost(machine=replace(HERE, date="2026-04-01"))
-NO_FORMULA = "2 calls of operators have no formula"
+NO_FORMULA = "2 calls of operators without a formula"
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ NO_FORMULA = "2 calls of operators have no formula"
         (cost(), UNKNOWN, "unknown_operators>+0", "fails", ""),
         # Times that are not known on either side.
         (STEP, STEP, "predicted_s>+5%", "not judged", "training is not predicted"),
-        (cost(), counts_only(), "eager_min_time_s>+5%", "not judged", "(hardware, or"),
-        (cost(), counts_only(), "predicted_s>1s", "not judged", "(hardware, or"),
+        (cost(), counts_only(), "eager_min_time_s>+5%", "not judged", "add hardware, or"),
+        (cost(), counts_only(), "predicted_s>1s", "not judged", "add hardware, or"),
         (counts_only(), cost(), "eager_min_time_s>+5%", "not judged", "baseline has no times"),
         (cost(), cost(predicted_s=None), "predicted_s>+5%", "not judged", "roofline calibrate"),
         (cost(), cost(predicted_s=None), "eager_min_time_s>+5%", "passes", ""),
@@ -109,7 +109,7 @@ def test_another_loss_is_said() -> None:
         return cost(run=Run(train=True, loss=loss))
 
     assert list(differences(of("cross entropy"), of("mean squared error"))) == [
-        "the baseline's loss is cross entropy, and this one's is mean squared error"
+        "loss 'mean squared error', but 'cross entropy' in the baseline"
     ]
     check_same_task(of("cross entropy"), of(""), file="b.json")
 
@@ -117,9 +117,9 @@ def test_another_loss_is_said() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"name": "other"}, "machine 'host', and this is 'other'"),
-        ({"threads": 1}, "of 2 threads, and this is of 1"),
-        ({"cpu_model": "Example 8"}, "'Example 7', and this is a 'Example 8'"),
+        ({"name": "other"}, "machine 'other', but 'host' in the baseline"),
+        ({"threads": 1}, "1 thread, but 2 in the baseline"),
+        ({"cpu_model": "Example 8"}, "CPU 'Example 8', but 'Example 7' in the baseline"),
     ],
 )
 def test_times_of_another_machine_are_said_and_not_compared(

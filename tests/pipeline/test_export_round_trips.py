@@ -200,12 +200,12 @@ def test_what_is_told_of_a_file(tmp_path: Path) -> None:
     # 4 × 4 × 4 results of 27 multiply-adds; a bias is one addition each.
     assert file.macs == found.macs == 64 * 27
     reasons = {each.op: each.reason for each in file.changes}
-    assert "folded into the weights" in reasons["aten.native_batch_norm"]
+    assert "folded into the preceding layer" in reasons["aten.native_batch_norm"]
     assert file.flop == 2 * 64 * 27 + (64 if "aten.convolution" in reasons else 0)
     told = json.loads(found.to_json())
     assert result_from_data(told, file="a.json") == found
     assert told["files"][0]["macs"] == 1728
-    assert "folded into the weights of the layer before it" in str(found)
+    assert "folded into the preceding layer" in str(found)
 
 
 # -- weights ---------------------------------------------------------------------------------------

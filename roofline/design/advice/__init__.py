@@ -1,4 +1,4 @@
-"""What could be changed of a model, found by rules that each have numbers to show for it.
+"""Advice: changes of a model with an estimated saving.
 
-The rules are in `rules`: they take the formulas and numpy, which who shows advice does not need.
+`rules` imports formulas and numpy; showing saved advice does not.
 """

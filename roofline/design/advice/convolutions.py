@@ -38,14 +38,14 @@ from roofline.placement import Roof, ridge_flop_per_byte
 from roofline.workload.tensors import Role
 
 _VECTORS = {"avx512f": 16, "avx2": 8}
-"""The float32 numbers of a vector, and so the channels of a block, by instruction set. oneDNN's
-convolutions have blocks of 16 with AVX-512 (nChw16c), also in bfloat16, and of 8 with AVX2."""
+"""Channels per block by instruction set: oneDNN's convolutions have blocks of 16 with AVX-512
+(nChw16c), also in bfloat16, and of 8 with AVX2."""
 
-_TENSOR_CORE_CHANNELS = 8  # Of 16-bit numbers: tensor cores take matrices in such parts
+_TENSOR_CORE_CHANNELS = 8  # Granularity of tensor cores with 16-bit types
 
 
 def block_channels(profile: HardwareProfile, dtype: str) -> int | None:
-    """How many channels the machine takes at once in a type; None: it is not known."""
+    """Return the channels per block for a data type; None if unknown."""
     if profile.device == "cuda":
         return _TENSOR_CORE_CHANNELS if dtype in ("float16", "bfloat16") else None
     known = profile.host.instruction_sets if profile.host else ()
@@ -55,7 +55,7 @@ def block_channels(profile: HardwareProfile, dtype: str) -> int | None:
 
 
 def channel_padding(subject: Subject) -> list[Proposal]:
-    """Channels that are no multiples of a block: the share of the last block that is padding."""
+    """Find channels that are no multiples of a block, with the share of padding."""
     profile = subject.analysis.hardware
     concerned: list[OperatorRow] = []
     swaps: list[Swap] = []
@@ -84,29 +84,30 @@ def channel_padding(subject: Subject) -> list[Proposal]:
         concerned,
         Saving(before_s=before_s, after_s=after_s),
         basis="estimate",
-        evidence=f"{_operators(concerned)} with {listed} channels, which are no multiples of"
-        f" {block}, the numbers in a vector here: {format_percent(waste)} of what their last"
-        f" blocks compute is padding, and they take {subject.share(concerned)}",
-        change=f"take multiples of {block} channels: up costs no more blocks, down takes fewer",
+        evidence=f"{_operators(concerned)} with {listed} channels, not multiples of the vector"
+        f" length {block}: {format_percent(waste)} of their work is padding;"
+        f" {subject.share(concerned)}",
+        change=f"use multiples of {block} channels: rounding up costs nothing, rounding down saves"
+        " blocks",
         swaps=swaps,
     )
 
 
 def _channels(row: OperatorRow, threads: int, *, is_cuda: bool) -> tuple[int, ...]:
-    """Return the channels that blocks are made of, () where no one could change them.
+    """Return the blocked channels; () if they cannot change.
 
-    Linear layers count on CUDA alone: MKL's products of odd sizes take what they take in even ones.
+    Linear layers count on CUDA only: MKL is as fast with odd sizes.
     """
     if is_plain_convolution(row):
         image, output = row.inputs[0], row.outputs[0]
         if not is_cuda and not convolution_path(row.record, threads).startswith("onednn"):
-            # Those become matrix products, which have no blocks.
+            # Matrix products have no channel blocks.
             return ()
         if groups_of(row) == image.shape[1] == output.shape[1]:
             return (output.shape[1],)
         if groups_of(row) > 1:
             return ()
-        # How many channels an image comes with is no decision of the model's.
+        # The model does not choose the channels of its input.
         into = () if image.role is Role.INPUT else (image.shape[1],)
         return (*into, output.shape[1])
     if not (is_cuda and is_linear(row)):
@@ -131,7 +132,7 @@ def _rounded_up(row: OperatorRow, block: int) -> Alternative:
 
 
 def unusual_kernels(subject: Subject) -> list[Proposal]:
-    """Kernels that take longer than 3x3 ones would with as many FLOP, and of the same reach."""
+    """Find kernels slower than 3x3 kernels with equal FLOP and receptive field."""
     asked = [row for row in subject.working if _is_unusual(row)]
     pairs = subject.compared(asked, [convolution_like([row], kernel=(3, 3)) for row in asked])
     by_kernel: dict[tuple[int, ...], list[tuple[OperatorRow, tuple[Time, Time]]]] = {}
@@ -139,7 +140,7 @@ def unusual_kernels(subject: Subject) -> list[Proposal]:
         if pair is not None:
             kernel, before = row.inputs[1].shape[2:], pair[0]
             if (time_s := row.measured_s) is not None:
-                # Few kernels of its size were learned from.
+                # Few such kernels are in the calibration set.
                 spread_s = min(time_s, row.measured_iqr_s or 0.0)
                 before = Time(s=time_s, low_s=time_s - spread_s, high_s=time_s + spread_s)
             instead = pair[1].times(_times_usual(kernel))
@@ -154,17 +155,17 @@ def unusual_kernels(subject: Subject) -> list[Proposal]:
         rate = format_flop_per_s(flop / saving.before_s)
         if factor > math.prod(kernel) / _USUAL:
             many = "one 3x3 kernel" if factor == 1 else f"{factor:.0f} 3x3 kernels"
-            instead = f"take {format_s(saving.before_s)} ({rate}), where {many} of at least the"
-            instead += f" same reach would take {format_s(saving.after_s)} with more FLOP"
+            instead = f"take {format_s(saving.before_s)} ({rate}), {many} of at least the same"
+            instead += f" receptive field {format_s(saving.after_s)} with more FLOP"
         else:
-            instead = f"reach {rate}, where as many FLOP in 3x3 kernels would reach"
+            instead = f"reach {rate}, equal FLOP in 3x3 kernels"
             instead += f" {format_flop_per_s(flop / saving.after_s)}"
         found += subject.finding(
             "unusual kernel",
             rows,
             saving,
             evidence=f"{_operators(rows)} of {'x'.join(map(str, kernel))} {instead}",
-            change="put 3x3 convolutions in its place: as many as have the same reach",
+            change="replace it by 3x3 convolutions of the same receptive field",
             swaps=[
                 Swap(before=(row,), after=(convolution_like([row], kernel=(3, 3)),), factor=factor)
                 for row in rows
@@ -177,10 +178,7 @@ _USUAL = 9  # Taps of a 3x3 kernel
 
 
 def _times_usual(kernel: Sequence[int]) -> float:
-    """Return how many 3x3 kernels have as many taps and at least the reach of a kernel.
-
-    To count taps alone would call every kernel slow that was made narrow to save work.
-    """
+    """Return the number of 3x3 kernels with as many taps and at least the receptive field."""
     return max(math.prod(kernel) / _USUAL, math.ceil((max(kernel) - 1) / 2))
 
 
@@ -189,9 +187,9 @@ def _is_unusual(row: OperatorRow) -> bool:
         return False
     kernel = row.inputs[1].shape[2:]
     if set(row.attributes.get("dilation") or (1,)) != {1}:
-        # Its taps lie apart: 3x3 ones that reach as far would be another layer altogether.
+        # Dilated kernels are not comparable.
         return False
-    # Where windows do not overlap, it is a product of patches.
+    # Without overlap, it is a matrix product of patches.
     return kernel not in ((1, 1), (3, 3)) and list(kernel) != row.attributes.get("stride")
 
 
@@ -202,12 +200,11 @@ def _operators(rows: list[OperatorRow]) -> str:
 # -- depthwise convolutions ------------------------------------------------------------------------
 
 _BETWEEN = ("normalization", "pointwise", "activation", "transcendental")
-_FAR_APART = 2.0  # A share of time this many times the share of FLOP is out of proportion
+_FAR_APART = 2.0  # Minimum ratio of time share to FLOP share
 
 
 def depthwise_below_ridge(subject: Subject) -> list[Proposal]:
-    """Depthwise convolutions below memory's ridge, which take far more time than their FLOP."""
-    # What could be saved at most is known of bounds alone.
+    """Find memory-bound depthwise convolutions with a time share far above their FLOP share."""
     rows = [
         row for row in subject.working if is_depthwise(row) and row.eager_min_time_s is not None
     ]
@@ -230,17 +227,16 @@ def depthwise_below_ridge(subject: Subject) -> list[Proposal]:
         basis="at most",
         evidence=f"{counted(len(rows), 'depthwise convolution')} with"
         f" {format_percent(flop / all_flop)} of the FLOP and {subject.share(rows)}:"
-        f" {format_flop_per_s(flop / taken_s)}, and the rest of the model"
-        f" {format_flop_per_s((all_flop - flop) / others_s)}; they do"
-        f" {format_intensity(intensity)} FLOP a byte, and memory limits below"
-        f" {format_intensity(ridge)}",
-        change="have fewer channels between expansion and projection, or keep chains in cache"
+        f" {format_flop_per_s(flop / taken_s)}, the rest of the model"
+        f" {format_flop_per_s((all_flop - flop) / others_s)}; AI {format_intensity(intensity)}"
+        f" FLOP/B, ridge point {format_intensity(ridge)} FLOP/B",
+        change="reduce the channels between expansion and projection, or fuse operators"
         " (torch.compile, channels-last)",
     )
 
 
 def standard_instead(subject: Subject) -> list[Proposal]:
-    """Depthwise and pointwise layers that one standard convolution is predicted to outrun."""
+    """Find pairs of depthwise and pointwise layers slower than one standard convolution."""
     depthwise = [row for row in subject.working if is_depthwise(row)]
     candidates = [each for row in depthwise for each in _alternatives(subject, row)]
     found = [
@@ -249,7 +245,7 @@ def standard_instead(subject: Subject) -> list[Proposal]:
     ]
     best: list[tuple[list[OperatorRow], Saving, Swap]] = []
     taken: set[int] = set()
-    # A layer is replaced once: by what saves most.
+    # Each layer is replaced once, with the largest saving.
     for rows, saving, swap in sorted(found, key=lambda each: -each[1].s):
         indexes = {row.index for row in rows}
         if not indexes & taken:
@@ -261,7 +257,7 @@ def standard_instead(subject: Subject) -> list[Proposal]:
     together = Saving(
         before_s=sum(each.before_s for each in savings),
         after_s=sum(each.after_s for each in savings),
-        # Of one kind, they are wrong in the same way.
+        # Errors of similar operators correlate.
         low_s=sum(each.low_s or 0.0 for each in savings) if is_sure else None,
         high_s=sum(each.high_s or 0.0 for each in savings) if is_sure else None,
     )
@@ -270,9 +266,9 @@ def standard_instead(subject: Subject) -> list[Proposal]:
         rows,
         together if savings else None,
         evidence=f"{counted(sum(map(is_depthwise, rows)), 'depthwise convolution')} and the"
-        f" pointwise ones beside them take {subject.share(rows)}; standard ones from the same"
-        " channels to the same channels do more FLOP in less time",
-        change="put one standard convolution in the place of each pair",
+        f" adjacent pointwise ones: {subject.share(rows)}; standard convolutions with the same"
+        " channels are faster with more FLOP",
+        change="replace each pair by one standard convolution",
         swaps=[swap for _, _, swap in best],
     )
 
@@ -296,7 +292,7 @@ def _alternatives(
         into = chain[-1].inputs[0].shape[1]
         standard = convolution_like([depthwise, chain[-1]], in_channels=into, groups=1)
         found.append(([*reversed(chain), depthwise], standard))
-    # Batch norms could be folded anyway.
+    # Batch norms can be folded anyway.
     return [([row for row in rows if row.type != "normalization"], to) for rows, to in found]
 
 
@@ -317,7 +313,7 @@ _LONGEST = 4
 
 
 def is_depthwise(row: OperatorRow) -> bool:
-    """Whether it is a convolution of each channel with itself."""
+    """Return True for a depthwise convolution."""
     return is_plain_convolution(row) and row.type == "depthwise convolution"
 
 
@@ -331,7 +327,7 @@ def _is_pointwise_convolution(row: OperatorRow) -> bool:
 
 
 def fragmented_branches(subject: Subject) -> list[Proposal]:
-    """Convolutions, or linear layers, of the same input and kernel that could be a single one."""
+    """Find convolutions or linear layers with equal input and kernel size, to be merged."""
     groups = [group for group in _groups(subject) if len(group) > 1]
 
     def merged(group: Sequence[OperatorRow]) -> Alternative:
@@ -350,16 +346,15 @@ def fragmented_branches(subject: Subject) -> list[Proposal]:
         "fragmented branches",
         rows,
         saving_of(parts, subject.basis),
-        evidence=f"{len(rows)} {what} in {counted(len(found), 'group')} that"
-        f" read the same input with kernels of the same size: {subject.share(rows)};"
-        " one for each group, with all their outputs, is predicted to take less",
-        change="put their weights together in one layer, and split what it gives",
+        evidence=f"{len(rows)} {what} in {counted(len(found), 'group')} with the same input and"
+        f" kernel size: {subject.share(rows)}; one layer per group is predicted to be faster",
+        change="concatenate their weights in one layer, and split its output",
         swaps=[swap for _, _, swap in found],
     )
 
 
 def _groups(subject: Subject) -> list[list[OperatorRow]]:
-    """Operators that read the very same input in the same way, each with weights of its own."""
+    """Return groups of operators with equal input and shape, and different weights."""
     found: dict[object, list[OperatorRow]] = {}
     for row in subject.working:
         if is_plain_convolution(row) and groups_of(row) == 1:
@@ -376,7 +371,7 @@ def _groups(subject: Subject) -> list[list[OperatorRow]]:
         found.setdefault((image, value, row.phase, how), []).append(row)
     distinct: list[list[OperatorRow]] = []
     for group in found.values():
-        # The same weights again are the same layer, called twice.
+        # Equal weights are one layer, called twice.
         weights: dict[tuple[int, int], OperatorRow] = {}
         for row in group:
             weight = row.inputs[1] if is_plain_convolution(row) else row.inputs[-1]
@@ -387,11 +382,11 @@ def _groups(subject: Subject) -> list[list[OperatorRow]]:
 
 # -- pooling ---------------------------------------------------------------------------------------
 
-_FAR = 10.0  # So many times its bound: what takes longer does not use the machine's vectors
+_FAR = 10.0  # Multiples of the minimum time above which pooling is not vectorized
 
 
 def pooling_in_contiguous_layout(subject: Subject) -> list[Proposal]:
-    """Pooling that is far above its bound, or faster with channels last as far as is learned."""
+    """Find pooling far above its minimum time, or predicted faster in channels-last layout."""
     if subject.analysis.hardware.device != "cpu":
         return []
     rows = [row for row in subject.working if _is_slow(subject, row)]
@@ -402,20 +397,20 @@ def pooling_in_contiguous_layout(subject: Subject) -> list[Proposal]:
         return []
     saving, basis = saving_of(pairs, subject.basis), subject.basis
     if not saving.is_worthwhile(subject.pass_s):
-        # Of the other layout little was learned.
+        # The other layout is rare in the calibration set.
         saving, basis = subject.saving_limit(rows), "at most"
     byte = sum(row.traffic_bytes for row in rows)
     many = len(rows) != 1
     return subject.finding(
-        "pooling of contiguous images",
+        "pooling in contiguous layout",
         rows,
         saving,
         basis=basis,
-        evidence=f"{len(rows)} pooling{'s' * many} of images that lie row by row:"
-        f" {subject.share(rows)}, {format_bytes_per_s(byte / taken_s)} of traffic, where"
-        f" {format_bytes_per_s(byte / least_s)} are possible",
-        change="have images with channels last (model and input.to(memory_format="
-        "torch.channels_last)), or strides in the convolutions instead",
+        evidence=f"{len(rows)} pooling{'s' * many} in contiguous layout:"
+        f" {subject.share(rows)}, {format_bytes_per_s(byte / taken_s)} of traffic,"
+        f" {format_bytes_per_s(byte / least_s)} at the ceiling",
+        change="use channels-last layout (model and input.to(memory_format="
+        "torch.channels_last)), or strided convolutions",
         swaps=[
             Swap(before=(row,), after=(other,)) for row, other in zip(rows, others, strict=True)
         ],
@@ -430,7 +425,7 @@ def _is_slow(subject: Subject, row: OperatorRow) -> bool:
         and len(row.inputs) == 1
         and len(row.inputs[0].shape) == 4
         and row.inputs[0].layout == "contiguous"
-        # Of a single channel, or a single pixel, both layouts are the same.
+        # With one channel or one pixel, both layouts are equal.
         and min(row.inputs[0].shape[1:]) > 1
         and time is not None
         and bool(row.eager_min_time_s)
@@ -453,49 +448,47 @@ _BATCH_NORMS = ("aten.native_batch_norm", "aten._native_batch_norm_legit_no_trai
 
 
 FOLDABLE = "foldable batch norm"
-"""The name of the rule whose findings are tried by folding, in the whole model."""
+"""Rule whose findings are tried in the whole model."""
 
 
 def foldable_norms(subject: Subject) -> list[Proposal]:
-    """Conv→BN: in inference the norm is a scale and a shift, which the weights can take in."""
+    """Find Conv→BN: in inference the norm can be folded into the weights."""
     rows = [row for row in _norms(subject) if _is_after_convolution(subject, row)]
     return subject.without(
         FOLDABLE,
         rows,
-        evidence=f"{counted(len(rows), 'batch norm')} directly behind a convolution that nothing"
-        f" else reads, in inference: {subject.share(rows)}",
-        change="fold them: torch.nn.utils.fusion.fuse_conv_bn_eval, or all of a model by"
+        evidence=f"{counted(len(rows), 'batch norm')} directly after a convolution, in inference:"
+        f" {subject.share(rows)}",
+        change="fold them: torch.nn.utils.fusion.fuse_conv_bn_eval, or the whole model with"
         " torch.fx.experimental.optimization.fuse",
     )
 
 
 def norms_after_activations(subject: Subject) -> list[Proposal]:
-    """Conv→ReLU→BN: the activation between them keeps the norm from being folded."""
+    """Find Conv→ReLU→BN: the activation prevents folding."""
     rows: list[OperatorRow] = []
     for norm in _norms(subject):
         between = subject.sole_source(norm)
-        # A sum of branches is no activation; what PReLU reads beside its image are its slopes.
+        # A sum of branches is no activation; PReLU reads slopes too.
         if between is not None and between.type == "pointwise":
             before = subject.sole_source(between)
             slopes = all(each.role is Role.PARAMETER for each in between.inputs[1:])
             if before is not None and slopes and is_plain_convolution(before):
                 rows.append(norm)
     evidence = (
-        f"{counted(len(rows), 'batch norm')} behind Conv→activation, where the convolution cannot"
-        f" take them in: {subject.share(rows)}"
+        f"{counted(len(rows), 'batch norm')} after Conv→activation, not foldable:"
+        f" {subject.share(rows)}"
     )
-    change = "train it as Conv→BN→activation: the norm can then be folded and costs nothing"
+    change = "train Conv→BN→activation, whose norms can be folded"
     forwards = 0
     for norm in rows:
         readers = subject.readers(norm)
         if len(readers) == 1 and is_plain_convolution(readers[0]):
             forwards += not any(readers[0].attributes.get("padding") or ())
     if forwards:
-        evidence += f"; {forwards} in front of a convolution without padding"
-        change += "; those in front of a convolution without padding can be folded into that one"
-    return subject.without(
-        "batch norm behind an activation", rows, evidence=evidence, change=change
-    )
+        evidence += f"; {forwards} before a convolution without padding"
+        change += "; norms before a convolution without padding can be folded into it"
+    return subject.without("batch norm after an activation", rows, evidence=evidence, change=change)
 
 
 def _norms(subject: Subject) -> list[OperatorRow]:
@@ -509,7 +502,7 @@ def _norms(subject: Subject) -> list[OperatorRow]:
 
 
 def fold_pairs(subject: Subject) -> list[tuple[str, str]]:
-    """The modules of each convolution, and of the batch norm that it could take in."""
+    """Return the modules of foldable pairs of convolution and batch norm."""
     pairs: list[tuple[str, str]] = []
     for norm in _norms(subject):
         before = subject.writer(norm)
@@ -523,6 +516,6 @@ def _is_after_convolution(subject: Subject, norm: OperatorRow) -> bool:
     return (
         before is not None
         and is_plain_convolution(before)
-        # What is called twice may have another norm behind it each time, or none.
+        # A module called twice may have different norms after it.
         and subject.weight_readers[before.inputs[1].storage] == 1
     )

@@ -1,4 +1,4 @@
-"""What could be changed of a model, in one value, and the report on it."""
+"""Result of `advise`: findings with savings."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from roofline.core.blocks import (
     Grid,
     KeyValueBlock,
     View,
+    next_steps,
     notes,
     number_column,
     warning_notes,
@@ -44,10 +45,9 @@ _NAMES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Advice(Result):
-    """The findings on a model, and what was tried without gain.
+    """Findings on a model; ``tried`` are run options without a gain, as text.
 
-    ``analysis`` is of the model as it is; its ``findings`` are all that was found. ``tried`` are
-    other ways of running it that are not worth a change, in words.
+    ``analysis`` is that of the unchanged model, with its ``findings``.
     """
 
     kind: ClassVar = "advice"
@@ -63,7 +63,7 @@ class Advice(Result):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What could be changed, that which is predicted to save most first."""
+        """Findings, largest predicted saving first."""
         return self.analysis.findings
 
     def contradictions(self) -> Iterable[str]:
@@ -71,45 +71,45 @@ class Advice(Result):
         return self.analysis.contradictions()
 
     def rows(self) -> Iterable[Sequence[Any]]:
-        """Return a row for each finding."""
+        """Return a row per finding."""
         return fields_of(self.columns, self.findings)
 
     @property
     def summary(self) -> str:
-        """The verdict: what the best finding saves of a pass, or that there is none."""
+        """Verdict: the best finding and its saving."""
         analysis = self.analysis
         model, whole = headline_subject(analysis), pass_s(analysis)
         if whole is None:
-            return f"{model}: nobody can say what a pass takes on {analysis.hardware.name}"
-        of = format_s(whole) if analysis.prediction else f"its bound of {format_s(whole)}"
+            return f"{model}: no times on {analysis.hardware.name} (no ceilings)"
+        kind = "predicted" if analysis.prediction else "minimum"
         confirmed = [each for each in self.findings if each.verdict == "confirmed"]
         if confirmed:
             best = max(confirmed, key=lambda each: each.measured_saving_s or 0.0)
             saved = format_s(best.measured_saving_s)
             before = format_s(best.measured_before_s)
             if best.operators and best.note:
-                # Its operators were timed on their own, and nobody ran the model so.
+                # Its operators were timed alone, not the changed model.
                 return (
-                    f"{model}: {best.rule} would save {saved} of the {before} that its operators"
-                    " took when they were timed on their own"
+                    f"{model}: {best.rule} saves {saved} of {before} (measured, operators timed"
+                    " alone)"
                 )
-            return f"{model} saved {saved} of {before} when it was tried: {best.rule}"
+            return f"{model}: {best.rule} saves {saved} of {before} (measured)"
         hopeful = [
             each for each in self.findings if each.verdict is None and (each.saving_s or 0) > 0
         ]
         if not hopeful:
-            nothing = "nothing was found" if not self.findings else "no finding was confirmed"
-            least = "" if analysis.prediction else "at least "
-            return f"{model} takes {least}{format_s(whole)}: {nothing} that would save time"
-        # What there is at most may be far from what there is to be had.
+            nothing = "no finding" if not self.findings else "no finding confirmed"
+            return f"{model}: {nothing}, {kind} {format_s(whole)}"
+        # Upper limits may be far from actual savings.
         best = next((each for each in hopeful if each.basis != "at most"), hopeful[0])
         hedge = {"at most": "at most ", "estimate": "about "}.get(best.basis, "")
         others = len(self.findings) - 1
         more = f", and {counted(others, 'more finding')}" if others else ""
-        return f"{model} could save {hedge}{format_s(best.saving_s)} of {of}: {best.rule}{more}"
+        saved = f"saves {hedge}{format_s(best.saving_s)} of {format_s(whole)} ({kind})"
+        return f"{model}: {best.rule} {saved}{more}"
 
     def blocks(self, view: View) -> Iterable[Block]:
-        """Return facts, the findings in a table and in words, and what else was looked at."""
+        """Return facts, findings with evidence and changes, and options without a gain."""
         analysis = self.analysis
         shown = self.findings[: view.rows()]
         yield KeyValueBlock(lines=tuple(_facts(analysis, view)))
@@ -119,25 +119,28 @@ class Advice(Result):
                 f"{number} · {each.evidence} ⇒ {each.change}" + f" ({each.note})" * bool(each.note)
                 for number, each in enumerate(shown, 1)
             )
-            yield from notes("Why, and what to change", why)
+            yield from notes("Evidence ⇒ change", why)
         if left_out := len(self.findings) - len(shown):
             fewer = f"{counted(left_out, 'more finding')} (--top {len(self.findings)})"
             yield KeyValueBlock(lines=(("Not shown", fewer),))
         if self.tried:
-            yield KeyValueBlock(lines=(("Also looked at", "; ".join(self.tried)),))
+            yield KeyValueBlock(lines=(("No gain", " · ".join(self.tried)),))
         warnings = (*fit_warnings(analysis), *analysis.warnings)
         yield from warning_notes(warnings, view)
+        if analysis.hardware.host and not any(each.verdict for each in self.findings):
+            yield from next_steps(view, "advise --measure")
 
 
 def _facts(analysis: Analysis, view: View) -> Iterable[tuple[str, str]]:
     yield model_fact(analysis)
     yield from run_fact(analysis)
     yield machine_fact(analysis, view)
-    said = f"{format_s(analysis.totals.eager_min_time_s)} at least; nothing is predicted here"
+    said = f"minimum {format_s(analysis.totals.eager_min_time_s)} (eager), no prediction"
     if prediction := analysis.prediction:
         low, high = format_s(prediction.low_s), format_s(prediction.high_s)
-        said = f"{format_s(prediction.predicted_s)} predicted ({low} to {high})"
-    yield "Pass", said
+        middle = format_s(prediction.predicted_s)
+        said = f"predicted {middle} (80 % interval {low} to {high})"
+    yield "Time", said
 
 
 def _grid(analysis: Analysis, findings: Sequence[Finding]) -> Grid:
@@ -145,11 +148,11 @@ def _grid(analysis: Analysis, findings: Sequence[Finding]) -> Grid:
     columns = (
         number_column("#"),
         Column(heading="finding", least=12),
-        Column(heading="where", sacrifice=2, least=12),
+        Column(heading="operators", sacrifice=2, least=12),
         *(
-            number_column("saves"),
-            number_column("of the pass", 3),
-            Column(heading="that is", sacrifice=1, least=8),
+            number_column("saving"),
+            number_column("share of pass", 3),
+            Column(heading="basis", sacrifice=1, least=8),
         ),
         *((number_column("measured"), Column(heading="verdict")) * is_tried),
     )
@@ -163,8 +166,8 @@ def _grid(analysis: Analysis, findings: Sequence[Finding]) -> Grid:
         if is_tried:
             cells += [_measured(each), each.verdict or "not tried"]
         rows.append(tuple(cells))
-    # A batch norm that is folded cannot be faster in another type as well.
-    title = "Findings" + ", each on its own: savings do not add up" * (len(findings) > 1)
+    # Savings of one operator overlap.
+    title = "Findings by saving" + " (savings do not add up)" * (len(findings) > 1)
     return Grid(title=title, columns=columns, rows=tuple(rows))
 
 

@@ -31,16 +31,16 @@ _OVERHEADS = {
     "matrix product": "dispatch of linear",
     "": "dispatch of add",
 }
-"""What a profile calls the time of a call that computes next to nothing."""
+"""Dispatch overheads of a profile by kind of operator."""
 
 _FLOORS = 8.0
-"""So many times the time of an empty call, which has no numbers to wrap and no types to promote."""
+"""Factor over an empty operator, which needs no wrapping and no type promotion."""
 
-_FEW = 5  # Fewer calls than these are no habit of the model's
+_FEW = 5  # Minimum number of calls
 
 
 def dispatch_bound(subject: Subject) -> list[Proposal]:
-    """Operators that take little more than a call, and whose work would take less than half."""
+    """Find operators near the dispatch overhead whose work takes less than half of it."""
     overheads = subject.analysis.hardware.overheads
     known = {each.name: each.time.median_s for each in overheads if each.threads == 1}
     floors = {kind: known[name] for kind, name in _OVERHEADS.items() if name in known}
@@ -62,15 +62,14 @@ def dispatch_bound(subject: Subject) -> list[Proposal]:
         for kind in sorted(kinds, key=lambda kind: floors[kind])
     )
     return subject.finding(
-        "ruled by dispatch",
+        "dispatch overhead",
         rows,
         subject.saving_limit(rows),
         basis="at most",
         evidence=f"{len(rows)} of {len(subject.working)} operators take"
-        f" {format_s(taken_s / len(rows))} each, and {subject.share(rows)}; their work takes at"
-        f" least {format_s(least_s / len(rows))} each, and a call that does next to"
-        f" nothing {calls}",
-        change="make them fewer and larger: a larger batch, fused layers, torch.compile",
+        f" {format_s(taken_s / len(rows))} each, {subject.share(rows)}; minimum time"
+        f" {format_s(least_s / len(rows))} each, dispatch overhead {calls}",
+        change="use fewer, larger operators: a larger batch, fused layers, torch.compile",
     )
 
 
@@ -85,11 +84,11 @@ _CASTS = ("aten._to_copy",)
 _INTO_INTEGERS = ("aten.quantize_per_tensor", "aten.quantize_per_channel")
 _OUT_OF_INTEGERS = ("aten.dequantize",)
 _FEW_STEPS = 3
-"""Operators between a cast and the one back: with more between them, the other type is of use."""
+"""Maximum number of operators between a cast and the cast back."""
 
 
 def redundant_copies(subject: Subject) -> list[Proposal]:
-    """Copies in the same type and layout, of what is not changed afterwards, nor is the copy."""
+    """Find copies in the same type and layout whose original and copy stay unchanged."""
     rows = [
         row
         for row in subject.working
@@ -102,16 +101,16 @@ def redundant_copies(subject: Subject) -> list[Proposal]:
         )
     ]
     return subject.without(
-        "needless copy",
+        "redundant copy",
         rows,
-        evidence=f"{_copies(rows)} in the type and layout of the original, and neither is changed"
-        f" afterwards: {subject.share(rows)}",
-        change="leave them out: use the original",
+        evidence=f"{_copies(rows)} in the type and layout of the original, neither changed later:"
+        f" {subject.share(rows)}",
+        change="use the original",
     )
 
 
 def layout_copies(subject: Subject) -> list[Proposal]:
-    """Copies of what was permuted, or cut out of something larger, into an order of its own."""
+    """Find copies of permuted or sliced tensors into another layout."""
     rows = [
         row
         for row in subject.working
@@ -123,29 +122,28 @@ def layout_copies(subject: Subject) -> list[Proposal]:
     if not rows or not all(times):
         return []
     return subject.finding(
-        "rearranging copy",
+        "layout copy",
         rows,
         Saving(before_s=sum(each.s for each in times if each), after_s=0.0),
         basis="at most" if subject.basis == "prediction" else "bound",
-        evidence=f"{_copies(rows)} of what lies in another order, or with gaps, as it was permuted"
-        f" or cut out of something larger: {subject.share(rows)}",
-        change="compute on it as it lies, or rearrange once and stay there",
+        evidence=f"{_copies(rows)} of permuted or sliced tensors: {subject.share(rows)}",
+        change="compute in the given layout, or change the layout once",
     )
 
 
 def round_trip_casts(subject: Subject) -> list[Proposal]:
-    """Casts, or quantisations, that the next few operators undo."""
+    """Find casts or quantizations that the next operators undo."""
     pairs = [
         (row, back) for row in subject.working if _types(row) for back in _way_back(subject, row)
     ]
     rows = list({row.index: row for pair in pairs for row in pair}.values())
     ways = {" → ".join((*_types(first), _types(second)[1])) for first, second in pairs}
     return subject.without(
-        "types back and forth",
+        "round-trip cast",
         rows,
         evidence=f"{counted(len(pairs), 'time')} {', '.join(sorted(ways))} with at most"
         f" {_FEW_STEPS} operators in between: {subject.share(rows)}",
-        change="stay in one type: cast once, where the part that gains by it begins and ends",
+        change="cast once at the boundaries of the part that gains",
     )
 
 
@@ -170,7 +168,7 @@ def _types(row: OperatorRow) -> tuple[str, ...]:
 
 
 def _way_back(subject: Subject, cast: OperatorRow) -> list[OperatorRow]:
-    """The casts back to the type before, within a few operators that read one another."""
+    """Return the casts back to the previous type, within a few dependent operators."""
     before, after = _types(cast)
     front, found = [cast], dict[int, OperatorRow]()
     for _ in range(_FEW_STEPS + 1):
@@ -178,7 +176,7 @@ def _way_back(subject: Subject, cast: OperatorRow) -> list[OperatorRow]:
         for row in front:
             behind |= {each.index: each for each in subject.readers(row)}
         found |= {index: row for index, row in behind.items() if _types(row) == (after, before)}
-        # What multiplies may gain enough by a smaller type.
+        # Products may gain enough by a smaller type.
         front = [row for index, row in behind.items() if index not in found and not row.macs]
     return list(found.values())
 
@@ -204,14 +202,11 @@ RULES: Mapping[Rule, bool] = {
     round_trip_casts: False,
     fragmented_branches: False,
 }
-"""Rules, and whether they are on what kernels reach and need predictions: under ceilings, as many
-FLOP take the same time, and none of them is padding."""
+"""Rules; True: needs predictions, because minimum times do not depend on kernel efficiency."""
 
 
-def proposals_of(
-    analysis: Analysis, predictor: OperatorPredictor | None = None
-) -> tuple[Proposal, ...]:
-    """Return what the rules find, that which saves most first; without `predictor`, of bounds."""
+def proposals_of(analysis: Analysis, predictor: OperatorPredictor | None = None) -> tuple[Proposal, ...]:
+    """Return the proposals of all rules, largest saving first."""
     subject = Subject(analysis, predictor)
     is_bound = subject.basis == "bound"
     rules = [rule for rule, is_of_kernels in RULES.items() if not (is_of_kernels and is_bound)]
@@ -219,8 +214,6 @@ def proposals_of(
     return tuple(sorted(found, key=lambda each: -(each.finding.saving_s or 0.0)))
 
 
-def findings_of(
-    analysis: Analysis, predictor: OperatorPredictor | None = None
-) -> tuple[Finding, ...]:
-    """The findings of `proposals_of`."""
+def findings_of(analysis: Analysis, predictor: OperatorPredictor | None = None) -> tuple[Finding, ...]:
+    """Return the findings of `proposals_of`."""
     return tuple(each.finding for each in proposals_of(analysis, predictor))

@@ -1,4 +1,4 @@
-"""Subject of advice: operators with readers and times, and changed operators placed again."""
+"""Subject of advice: operators with data flow and times, and alternatives to them."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from roofline.workload.work import COUNTS, Work, traffic_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """An operator that could run, and the bytes of it that must come from each memory level."""
+    """Alternative operator, with the bytes that cross each memory level."""
 
     record: OperatorRecord
     level_bytes: Mapping[str, int]
 
 
 Operator = Alternative | OperatorRow
-"""An operator as it ran, or another one; both have ``record`` and ``level_bytes``."""
+"""Operator of the pass or an alternative; both have ``record`` and ``level_bytes``."""
 
 
 def is_plain_convolution(row: OperatorRow) -> bool:
-    """Whether it is a convolution forwards, of an image and a weight that is no other operand."""
+    """Return True for a 2D forward convolution that is not transposed."""
     return (
         row.op == "aten.convolution"
         and row.state is State.COUNTED
@@ -46,7 +46,7 @@ def is_plain_convolution(row: OperatorRow) -> bool:
 
 
 def is_linear(row: OperatorRow) -> bool:
-    """Whether it is a layer's product of a matrix with a weight that the model keeps."""
+    """Return True for the matrix product of a linear layer."""
     return (
         row.op in ("aten.addmm", "aten.mm")
         and row.state is State.COUNTED
@@ -62,7 +62,7 @@ _WEIGHTS = (Role.PARAMETER, Role.BUFFER)
 
 
 def groups_of(row: OperatorRow) -> int:
-    """How many groups a convolution has."""
+    """Return the groups of a convolution."""
     return int(row.attributes.get("groups") or 1)
 
 
@@ -74,9 +74,9 @@ def convolution_like(
     kernel: tuple[int, int] | None = None,
     groups: int | None = None,
 ) -> Alternative:
-    """The first of convolutions with other sizes, its image keeping height and width.
+    """Return the first convolution with other sizes, of the same height and width.
 
-    The bytes of all `rows`, which it would replace, tell which memory level its own come from.
+    Its bytes by memory level follow from those of all `rows`, which it replaces.
     """
     row = rows[0]
     image, weight, *bias = row.inputs
@@ -87,7 +87,7 @@ def convolution_like(
     if kernel:
         arguments |= {"padding": [size // 2 for size in kernel], "dilation": [1, 1]}
     kept = _resized(weight, (out, into // apart, *taps))
-    # As a model keeps it whose images lie so; contiguous where both layouts are one.
+    # Weights have the layout of the images; contiguous if both layouts are equal.
     if kept.shape[1] == 1 or math.prod(taps) == 1:
         kept = replace(kept, layout="contiguous")
     elif image.layout == "channels-last":
@@ -104,7 +104,7 @@ def convolution_like(
 def product_like(
     rows: Sequence[OperatorRow], *, in_features: int | None = None, out_features: int | None = None
 ) -> Alternative:
-    """The first of linear layers with other sizes, as `convolution_like`."""
+    """Return the first linear layer with other sizes, as `convolution_like`."""
     row = rows[0]
     *bias, left, right = row.inputs
     inner, out = in_features or right.shape[0], out_features or right.shape[1]
@@ -133,7 +133,7 @@ def _counted(
     row = rows[0]
     formula = formulas.find(row.op)
     if formula is None:
-        raise ValueError(f"{row.op} has no formula, so no alternative to it can be counted")
+        raise ValueError(f"{row.op} has no formula, and no alternative")
     count = formula.count({**arguments, **operands, "output": output})
     inputs: tuple[TensorSpec, ...] = ()
     for name, each in operands.items():
@@ -158,7 +158,7 @@ def _counted(
 
 
 def _level_bytes(rows: Sequence[OperatorRow], record: OperatorRecord) -> dict[str, int]:
-    """Bytes by level: what comes from far is taken to be kept, activations were just written."""
+    """Return bytes by level: parameters first cross the farther levels, then activations."""
     kept = sum(map(_kept_bytes, rows))
     made = sum(row.traffic_bytes for row in rows) - kept
     new_kept = _kept_bytes(record)
@@ -179,7 +179,7 @@ def _kept_bytes(operator: OperatorRow | OperatorRecord) -> int:
 
 
 def reuses_for(level_bytes: Mapping[str, int], roof: Roof) -> list[Reuse]:
-    """Reuses by which a roof finds these bytes at its levels again, nearest level first."""
+    """Return reuse distances that reproduce these bytes by level, nearest level first."""
     levels = roof.profile.memory
     byte = [level_bytes.get(level.name, 0) for level in levels]
     reuses: list[Reuse] = []
@@ -190,8 +190,8 @@ def reuses_for(level_bytes: Mapping[str, int], roof: Roof) -> list[Reuse]:
         if place + 1 == len(levels) or capacity is None:
             reuses.append(Reuse(stays, None))
             break
-        # Of bytes that were last touched together, only what a nearer level has no room for comes
-        # from beyond it: in pieces that fit between two levels, all of them do.
+        # Bytes touched together cross a level only beyond its capacity: pieces that fit between
+        # two levels cross it completely.
         pieces = math.ceil(stays / max(1, capacity - inner))
         for piece in range(pieces):
             size = stays // pieces + (piece < stays % pieces)
@@ -200,12 +200,12 @@ def reuses_for(level_bytes: Mapping[str, int], roof: Roof) -> list[Reuse]:
     return reuses
 
 
-LEAST_SHARE = 0.01  # Of the time of a pass: what saves less is not worth a change
+LEAST_SHARE = 0.01  # Minimum saving as a share of the pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Time:
-    """Seconds of an operator, with the interval from 10 to 90 % where they are predicted."""
+    """Time of an operator in seconds, with an 80 % interval if predicted."""
 
     s: float
     low_s: float | None = None
@@ -213,16 +213,16 @@ class Time:
 
     @property
     def below_s(self) -> float:
-        """How much less it may be; 0 where that is not known."""
+        """Width of the lower half of the interval; 0 if unknown."""
         return self.s - self.low_s if self.low_s is not None else 0.0
 
     @property
     def above_s(self) -> float:
-        """How much more it may be; 0 where that is not known."""
+        """Width of the upper half of the interval; 0 if unknown."""
         return self.high_s - self.s if self.high_s is not None else 0.0
 
     def times(self, factor: float) -> Time:
-        """So many times as long."""
+        """Return the time multiplied by a factor."""
         return Time(
             s=self.s * factor,
             low_s=None if self.low_s is None else self.low_s * factor,
@@ -230,12 +230,12 @@ class Time:
         )
 
 
-NOTHING = Time(s=0.0, low_s=0.0, high_s=0.0)  # The time of what is not there any more
+NOTHING = Time(s=0.0, low_s=0.0, high_s=0.0)  # Time of a removed operator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
-    """Seconds before and after, and the interval of their difference; None: it is not known."""
+    """Seconds before and after, with the interval of the saving (None: unknown)."""
 
     before_s: float
     after_s: float
@@ -244,26 +244,26 @@ class Saving:
 
     @property
     def s(self) -> float:
-        """The seconds saved."""
+        """Saving in seconds."""
         return self.before_s - self.after_s
 
     def is_worthwhile(self, pass_s: float) -> bool:
-        """Whether it is at least 1 % of a pass, and its interval holds no loss."""
+        """Return True for at least 1 % of a pass and an interval above 0."""
         return self.s >= LEAST_SHARE * pass_s and (self.low_s is None or self.low_s > 0)
 
 
 def saving_of(parts: Iterable[tuple[Time, Time]], basis: Basis) -> Saving:
-    """The saving of several changes, each of a time before and a time after.
+    """Return the saving of several changes, each with a time before and after.
 
-    Equal parts are the same operator again, and wrong in the same way; what is wrong with others is
-    taken to be independent. Bounds have no interval.
+    Errors of equal parts add, errors of others are taken as independent. Minimum times have no
+    interval.
     """
     counts = Counter(parts)
     before_s = sum(before.s * count for (before, _), count in counts.items())
     after_s = sum(after.s * count for (_, after), count in counts.items())
     if basis != "prediction":
         return Saving(before_s=before_s, after_s=after_s)
-    # What takes longer before, or less after, saves more; intervals are longer upwards.
+    # Longer before and shorter after mean a larger saving; intervals are asymmetric.
     down_s = math.hypot(
         *(count * before.below_s for (before, _), count in counts.items()),
         *(count * after.above_s for (_, after), count in counts.items()),
@@ -278,7 +278,7 @@ def saving_of(parts: Iterable[tuple[Time, Time]], basis: Basis) -> Saving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swap:
-    """Operators, and those that would take their place; the latter's time counts `factor` times."""
+    """Operators and their replacements, whose time counts `factor` times."""
 
     before: tuple[Operator, ...]
     after: tuple[Operator, ...] = ()
@@ -287,7 +287,7 @@ class Swap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """A finding, and what to time for it; ``swaps`` is empty where single operators cannot tell."""
+    """Finding, and the operators to time for it (empty: not testable by single operators)."""
 
     finding: Finding
     swaps: tuple[Swap, ...] = ()
@@ -298,34 +298,34 @@ Parts = list[tuple[Time, Time]]  # Times before and after
 
 @dataclass(frozen=True)
 class Subject:
-    """A model's pass, as rules ask about it; times are predicted where all are, else bounds."""
+    """Pass of a model for rules; times are predicted if all are, else minimum times."""
 
     analysis: Analysis
     predictor: OperatorPredictor | None = None
 
     @property
     def rows(self) -> tuple[OperatorRow, ...]:
-        """The operators in the order in which they ran."""
+        """Operators in execution order."""
         return self.analysis.operators
 
     @cached_property
     def working(self) -> list[OperatorRow]:
-        """Those that do something."""
+        """Operators that are not free."""
         return [row for row in self.rows if row.state is not State.FREE]
 
     @cached_property
     def flow(self) -> Dataflow:
-        """Who reads what whom wrote."""
+        """Data flow between operators."""
         return trace_dataflow([row.record for row in self.rows])
 
     @cached_property
     def last_write(self) -> dict[int, int]:
-        """By storage, the index of the last operator that writes to it."""
+        """Index of the last writer by storage."""
         return {spec.storage: row.index for row in self.working for spec in row.outputs}
 
     @cached_property
     def weight_readers(self) -> Counter[int]:
-        """By storage, how many operators read a parameter that lies there."""
+        """Number of readers of parameters by storage."""
         return Counter(
             storage
             for row in self.working
@@ -334,12 +334,12 @@ class Subject:
 
     @cached_property
     def basis(self) -> Basis:
-        """What times are."""
+        """Kind of times."""
         is_predicted = all(row.predicted_s is not None for row in self.working)
         return "prediction" if self.predictor and self.working and is_predicted else "bound"
 
     def times(self, operators: Sequence[Operator], /) -> list[Time | None]:
-        """The time of each, by the predictor or the roof; None: nobody can say."""
+        """Return predicted times, or minimum times; None if unknown."""
         roof = Roof(self.analysis.hardware, self.analysis.threads)
         placements = [
             roof.place(each.record, reuses_for(each.level_bytes, roof)) for each in operators
@@ -355,14 +355,14 @@ class Subject:
 
     @cached_property
     def pass_s(self) -> float:
-        """The seconds of a pass that savings are held against; 0: nobody can say."""
+        """Time of a pass in seconds, the base of savings; 0 if unknown."""
         if self.basis == "bound":
             return self.analysis.totals.eager_min_time_s or 0.0
         prediction = self.analysis.prediction
         return prediction.predicted_s if prediction else 0.0
 
     def time(self, row: OperatorRow) -> Time | None:
-        """The time of an operator as it is; None: nobody can say."""
+        """Return the time of an operator of the pass; None if unknown."""
         if self.basis == "bound":
             return Time(s=row.eager_min_time_s) if row.eager_min_time_s is not None else None
         if row.predicted_s is None:
@@ -370,22 +370,22 @@ class Subject:
         return Time(s=row.predicted_s, low_s=row.predicted_low_s, high_s=row.predicted_high_s)
 
     def taken_s(self, rows: Iterable[OperatorRow]) -> float:
-        """The seconds that operators take, as far as they are known."""
+        """Return the sum of known operator times in seconds."""
         return sum(each.s for row in rows if (each := self.time(row)))
 
     def saving_limit(self, rows: Sequence[OperatorRow]) -> Saving:
-        """What can be saved at most: work takes at least its minimum time."""
+        """Return the maximum saving, down to the minimum times."""
         taken_s = self.taken_s(rows)
         return Saving(before_s=taken_s, after_s=min(taken_s, minimum_s(rows)))
 
     def share(self, rows: Sequence[OperatorRow]) -> str:
-        """Which part of the pass operators take, in words."""
+        """Return the operators' share of the pass as text."""
         taken_s = self.taken_s(rows)
-        what = "of the predicted time" if self.basis == "prediction" else "of the bound"
+        what = "of predicted time" if self.basis == "prediction" else "of minimum time"
         return f"{format_percent(taken_s / self.pass_s)} {what}" if self.pass_s else "of no time"
 
     def writer(self, row: OperatorRow, operand: int = 0) -> OperatorRow | None:
-        """Who wrote an operand, where a single operator wrote all of it."""
+        """Return the writer of an operand; None unless a single operator wrote all of it."""
         read = self.flow.read[row.index]
         if operand >= len(read) or read[operand].value is None:
             return None
@@ -393,19 +393,19 @@ class Subject:
         return None if latest is None else self.rows[latest]
 
     def readers(self, row: OperatorRow) -> list[OperatorRow]:
-        """Who reads anything that an operator wrote."""
+        """Return the readers of an operator's results."""
         found = {reader for _, value in self.flow.written[row.index] for reader in value.readers}
         return [self.rows[index] for index in sorted(found)]
 
     def sole_source(self, row: OperatorRow) -> OperatorRow | None:
-        """The operator whose result it reads, where nothing else reads that."""
+        """Return the operator whose result only this one reads; None without one."""
         writer = self.writer(row)
         return writer if writer is not None and len(self.readers(writer)) == 1 else None
 
     def compared(
         self, before: Sequence[OperatorRow], after: Sequence[Alternative]
     ) -> list[tuple[Time, Time] | None]:
-        """Operators and what would take the place of each, on one footing; None: nobody can say."""
+        """Return the times of operators and of their alternatives; None if unknown."""
         times = self.times([*before, *after])
         pairs = zip(times[: len(before)], times[len(before) :], strict=True)
         return [(one, other) if one and other else None for one, other in pairs]
@@ -413,7 +413,7 @@ class Subject:
     def replaced(
         self, candidates: Sequence[tuple[list[OperatorRow], Alternative]]
     ) -> list[tuple[list[OperatorRow], Parts, Swap]]:
-        """Operators that one other could replace, where it takes less time: what is known of it."""
+        """Return the candidates whose alternative is faster, with times."""
         asked = [row for rows, _ in candidates for row in rows]
         times = self.times([*asked, *(other for _, other in candidates)])
         known = iter(times[: len(asked)])
@@ -437,10 +437,10 @@ class Subject:
         basis: Basis | None = None,
         swaps: Sequence[Swap] = (),
     ) -> list[Proposal]:
-        """The finding, if it is worth a word; else nothing. ``basis`` None: as of all times."""
+        """Return the finding if its saving is worthwhile; `basis` None: that of all times."""
         if saving is None or not self.pass_s or not saving.is_worthwhile(self.pass_s):
             return []
-        # Of bounds there is nothing more certain, nor less.
+        # Minimum times have one basis.
         of = (basis or self.basis) if self.basis == "prediction" else self.basis
         is_certain = of == "prediction"
         finding = Finding(
@@ -459,7 +459,7 @@ class Subject:
     def without(
         self, rule: str, rows: Sequence[OperatorRow], *, evidence: str, change: str
     ) -> list[Proposal]:
-        """The finding that operators can be left out."""
+        """Return the finding that operators can be removed."""
         known = [(each, NOTHING) for row in rows if (each := self.time(row)) is not None]
         is_known = known and len(known) == len(rows)
         return self.finding(
@@ -473,5 +473,5 @@ class Subject:
 
 
 def minimum_s(rows: Iterable[OperatorRow]) -> float:
-    """The sum of eager minimum times in seconds, as far as they are known."""
+    """Return the sum of known eager minimum times in seconds."""
     return sum(row.eager_min_time_s or 0.0 for row in rows)

@@ -1,4 +1,4 @@
-"""Changes of how a whole model is run: its layout, type, batch and threads, tried by prediction."""
+"""Run options of the whole model: layout, type, batch, threads, allocator, by prediction."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from roofline.design.advice.subject import LEAST_SHARE, Saving, Time, saving_of
 from roofline.placement import Roof
 from roofline.workload.tensors import Role
 
-_BATCHES = (8, 32)  # How many times the batch that is given is tried
-_HEAVY = 0.5  # From this share of a pass's bytes from memory on, weights dominate
-_LONG = 0.05  # Of a pass, the least that reading its weights must take
-_QUANTISED = ("quantized.", "aten.quantize_")
-"""What operators are called of models whose weights are integers, which are of no floating type."""
+_BATCHES = (8, 32)  # Multiples of the batch
+_HEAVY = 0.5  # Minimum share of weights in the bytes from memory
+_LONG = 0.05  # Minimum share of reading weights in the pass
+_QUANTIZED = ("quantized.", "aten.quantize_")
+"""Prefixes of operators with integer weights."""
 
-_SHOWN = 2  # How many kinds of operators are named that a change moves most
+_SHOWN = 2  # Operator types named per change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """The model run in another way.
+    """Model with changed run options.
 
-    ``options`` are those of `roofline.predict` that change, ``samples`` how many times as many
-    samples a pass has, ``why`` the evidence that made it worth a try.
+    ``options`` are the changed options of `roofline.predict`, ``samples`` the factor of samples per
+    pass, ``why`` the evidence.
     """
 
     rule: str
@@ -40,12 +40,12 @@ class Variant:
 
 
 def variants_of(analysis: Analysis) -> list[Variant]:
-    """Which other ways of running a model are worth a prediction, as its operators say."""
+    """Return the variants worth a prediction."""
     return [each for kind in _KINDS for each in kind(analysis)]
 
 
 def _layouts(analysis: Analysis) -> Iterable[Variant]:
-    """Channels-last, where images are laid out with their rows last; back, where they are not."""
+    """Yield the other memory format for models with images."""
     images = [
         row
         for row in working(analysis.operators)
@@ -54,9 +54,9 @@ def _layouts(analysis: Analysis) -> Iterable[Variant]:
         and len(row.inputs[0].shape) == 4
     ]
     is_last = analysis.run.channels_last
-    change = "model.to(memory_format=torch.channels_last), and its images too"
+    change = "model.to(memory_format=torch.channels_last), inputs too"
     if is_last:
-        change = "leave the model, and its images, in the layout that torch gives them"
+        change = "keep model and inputs in contiguous layout"
     if images:
         yield Variant(
             rule="channels-last layout",
@@ -67,25 +67,25 @@ def _layouts(analysis: Analysis) -> Iterable[Variant]:
 
 
 def _types(analysis: Analysis) -> Iterable[Variant]:
-    """Types of 16 bits, where the model computes in float32; float32, where it was asked not to."""
+    """Yield 16-bit types for float32 models, and float32 for others."""
     asked = analysis.run.dtype or analysis.run.autocast
     if analysis.run.autocast and not analysis.run.train:
         yield Variant(
             rule="lower precision",
             name=f"{asked} throughout",
             options={"dtype": analysis.run.autocast, "autocast": None},
-            change=f"model.to(torch.{asked}) in place of autocast, which casts weights in every"
-            " pass, and check what that does to its results",
+            change=f"model.to(torch.{asked}) instead of autocast, which casts weights per pass;"
+            " check the accuracy",
         )
     if asked in ("bfloat16", "float16"):
         yield Variant(
             rule="lower precision",
             name="float32",
             options={"dtype": "float32" if analysis.run.dtype else None, "autocast": None},
-            change=f"leave it in float32: {asked} takes longer here",
+            change=f"use float32: {asked} is slower here",
         )
-    is_quantised = any(row.op.startswith(_QUANTISED) for row in analysis.operators)
-    if asked or analysis.run.train or is_quantised:
+    is_quantized = any(row.op.startswith(_QUANTIZED) for row in analysis.operators)
+    if asked or analysis.run.train or is_quantized:
         return
     for row in working(analysis.operators):
         kept = [e for e in row.inputs if e.role is Role.PARAMETER and e.dtype.kind == "float"]
@@ -96,12 +96,12 @@ def _types(analysis: Analysis) -> Iterable[Variant]:
             rule="lower precision",
             name=name,
             options={"dtype": name},
-            change=f"model.to(torch.{name}), and check what that does to its results",
+            change=f"model.to(torch.{name}); check the accuracy",
         )
 
 
 def _batches(analysis: Analysis) -> Iterable[Variant]:
-    """Larger batches, where most of what comes from memory are weights: once a pass is enough."""
+    """Yield larger batches if weights dominate the bytes from memory."""
     share, byte = weight_traffic(analysis)
     shapes = [each.shape for each in analysis.inputs if each.shape]
     levels = Roof(analysis.hardware, analysis.threads).levels
@@ -119,15 +119,15 @@ def _batches(analysis: Analysis) -> Iterable[Variant]:
             name=f"batch {batch * factor}",
             options={"batch": batch * factor},
             samples=factor,
-            change=f"put {batch * factor} samples in a pass, where they may wait for each other",
-            why=f"weights are {format_percent(share)} of the {format_bytes(byte)} that must come"
-            f" from memory in a pass of {counted(batch, 'sample')}, and reading them takes"
-            f" at least {format_s(read_s)} of {format_s(pass_s)}",
+            change=f"use batch {batch * factor}, if latency allows",
+            why=f"weights are {format_percent(share)} of the {format_bytes(byte)} from memory per"
+            f" pass of {counted(batch, 'sample')}; minimum time to read them"
+            f" {format_s(read_s)} of {format_s(pass_s)}",
         )
 
 
 def weight_traffic(analysis: Analysis) -> tuple[float, int]:
-    """The share of weights among the bytes from the farthest memory in a pass, and those bytes."""
+    """Return the share of weights in the bytes from the farthest memory, and those bytes."""
     byte = kept = 0
     for row in working(analysis.operators):
         crossing = list(row.level_bytes.values())
@@ -138,7 +138,7 @@ def weight_traffic(analysis: Analysis) -> tuple[float, int]:
 
 
 def _threads(analysis: Analysis) -> Iterable[Variant]:
-    """One thread, where several share work that may be too small for them; all, where one works."""
+    """Yield one thread, and all threads."""
     if analysis.hardware.device != "cpu":
         return
     for threads in {1, analysis.hardware.threads} - {analysis.threads}:
@@ -151,7 +151,7 @@ def _threads(analysis: Analysis) -> Iterable[Variant]:
 
 
 def _allocators(analysis: Analysis) -> Iterable[Variant]:
-    """Settings of glibc with which memory is not given back after every pass."""
+    """Yield glibc settings that keep memory between passes."""
     prediction = analysis.prediction
     if prediction is None or not prediction.tunables or not prediction.page_faults:
         return
@@ -161,7 +161,7 @@ def _allocators(analysis: Analysis) -> Iterable[Variant]:
         rule="allocator",
         name="without page faults",
         change=f"set GLIBC_TUNABLES={prediction.tunables} (or preload jemalloc)",
-        why=f"{prediction.page_faults:,} page faults a pass cost {format_s(faults_s)} of"
+        why=f"{prediction.page_faults:,} page faults per pass cost {format_s(faults_s)} of"
         f" {format_s(prediction.predicted_s)} ({share})",
         environment={"GLIBC_TUNABLES": prediction.tunables},
     )
@@ -175,7 +175,7 @@ _KINDS: Sequence[Callable[[Analysis], Iterable[Variant]]] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What is expected of a variant; ``is_open``: measuring could tell, predictions cannot."""
+    """Expected effect of a variant; ``is_open``: only a measurement can decide."""
 
     variant: Variant
     finding: Finding | None = None
@@ -184,7 +184,7 @@ class Outcome:
 
 
 def outcome_of(variant: Variant, before: Analysis, after: Analysis) -> Outcome:
-    """What is expected of a variant, of the model as it is and run so."""
+    """Return the expected effect from the analyses before and after."""
 
     def said(words: str, *, is_open: bool = False) -> Outcome:
         return Outcome(variant=variant, words=f"{variant.name}: {words}", is_open=is_open)
@@ -193,30 +193,30 @@ def outcome_of(variant: Variant, before: Analysis, after: Analysis) -> Outcome:
         return said(str(fit_of(after)))
     saving = _saving(variant, before, after)
     if saving is None:
-        # What torch reaches in its type may be known.
+        # The reachable GEMM of the type may be known.
         then, now = _library_rate(before), _library_rate(after)
         if then and now and now < then:
-            rates = f"{format_flop_per_s(now)} in products, and {format_flop_per_s(then)} as it is"
-            return said(f"torch reaches {rates}")
-        return said("not predicted, nothing like it was measured here", is_open=True)
+            rates = f"{format_flop_per_s(now)}, instead of {format_flop_per_s(then)}"
+            return said(f"reachable GEMM {rates}")
+        return said("outside the calibration data", is_open=True)
     is_predicted = before.prediction is not None
     per_pass = " for as many samples" if variant.samples != 1 else ""
     times = f"{format_s(saving.after_s)} instead of {format_s(saving.before_s)}{per_pass}"
     if not saving.is_worthwhile(saving.before_s):
         if not is_predicted:
-            # Nobody reaches a bound: what has the same may well take another time.
-            return said(f"{times} by their bounds", is_open=True)
+            # Equal minimum times can have different measured times.
+            return said(f"{times} (minimum time)", is_open=True)
         low_s, high_s = saving.low_s, saving.high_s or 0.0
         is_open = low_s is not None and high_s > 0 > low_s
         is_open &= high_s >= LEAST_SHARE * saving.before_s
-        return said(times + ", which predictions cannot tell apart" * is_open, is_open=is_open)
+        return said(times + ", not significant" * is_open, is_open=is_open)
     why = [variant.why] if variant.why else []
     why += [f"{variant.name}: {times}", *_moved(variant, before, after)]
     return _found(variant, saving, "; ".join(why), is_predicted=is_predicted)
 
 
 def without_faults(variant: Variant, analysis: Analysis) -> Outcome:
-    """The model in a process whose allocator keeps all memory."""
+    """Return the effect of an allocator that keeps all memory."""
     run = analysis.prediction
     if run is None:
         return Outcome(variant=variant)
@@ -241,7 +241,7 @@ def _found(
 
 
 def _library_rate(analysis: Analysis) -> float | None:
-    """What torch itself reaches in matrix products of the model's type; None: it is not known."""
+    """Return the reachable GEMM FLOP/s in the model's type; None if unknown."""
     products: dict[str, int] = {}
     for row in working(analysis.operators):
         if row.macs and row.outputs:

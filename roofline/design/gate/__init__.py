@@ -1,1 +1,1 @@
-"""The cost of a model compared with its cost before: baselines, conditions, and the verdict."""
+"""Regression gate: cost of a model, baselines and conditions."""

@@ -1,6 +1,6 @@
-"""Cost of a pass: totals, how it was run, where and with what it was counted; its baselines.
+"""Cost of a pass: totals, run, machine and versions; baselines in files.
 
-A cost holds no operators one by one, so that its file is small enough to stand in a repository.
+A cost has no single operators, so that its file is small enough for a repository.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ _TOTALS: tuple[tuple[str, str, Kind], ...] = (
     ("peak_memory_bytes", "peak memory", "byte"),
     ("launches", "launches", "count"),
     ("unknown_operators", "calls without a formula", "count"),
-    ("eager_min_time_s", "minimum, eager", "s"),
-    ("fused_min_time_s", "minimum, fused", "s"),
-    ("model_min_time_s", "minimum, model", "s"),
+    ("eager_min_time_s", "minimum time, eager", "s"),
+    ("fused_min_time_s", "minimum time, fused", "s"),
+    ("model_min_time_s", "minimum time, model", "s"),
     ("predicted_s", "predicted", "s"),
 )
 QUANTITIES = {name: Quantity(name=name, title=title, kind=kind) for name, title, kind in _TOTALS}
-"""Totals that conditions may be on, by name, in reading order."""
+"""Totals for conditions, by name."""
 
-_DEPTH = 2  # How far down the tree of modules costs are told apart
-MODEL_ITSELF = "(model)"  # What runs in no submodule
+_DEPTH = 2  # Levels of the module tree
+MODEL_ITSELF = "(model)"  # Operators outside submodules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One type of operators or one module in a cost; ``calls`` leave out free operators."""
+    """Operator type or module of a cost; ``calls`` are those of operators that are not free."""
 
     name: str
     calls: int
@@ -64,7 +64,7 @@ _OF_PARTS = names_of_numbers(Part)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The machine whose ceilings the times of a cost are for."""
+    """Machine of the times of a cost."""
 
     name: str
     device: str
@@ -82,7 +82,7 @@ class Machine:
 
     @classmethod
     def of(cls, profile: HardwareProfile, threads: int) -> Machine:
-        """The machine of a profile, of which so many threads compute."""
+        """Return the machine of a profile with `threads` compute threads."""
         return cls(
             name=profile.name,
             device=profile.device,
@@ -94,17 +94,16 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What a pass of a model costs.
+    """Cost of a pass of a model.
 
-    ``flop`` and ``macs`` are null where an operator has no formula (``unknown_operators`` calls): a
-    part of a sum is compared with nothing. ``launches`` are the calls of operators that are not
-    free. ``eager_min_time_s``, the minimum times (as in `Totals`) and ``predicted_s`` are those of
-    ``machine``, null where there is none or nothing is known; ``calibration`` says what the
-    prediction was learned from. ``versions`` are those of what counted, by name; ``types`` and
-    ``modules`` what the totals are made of.
+    ``flop`` and ``macs`` are null with unknown operators (``unknown_operators`` calls).
+    ``launches`` are calls of operators that are not free. Minimum times (as in `Totals`) and
+    ``predicted_s`` are those of ``machine``, null if unknown; ``calibration`` is the source of the
+    prediction. ``versions`` are those of the packages; ``types`` and ``modules`` the parts of the
+    totals.
 
     Raises:
-        ValueError: a negative or infinite number, or FLOP that are known though some are not.
+        ValueError: a negative or infinite number, or known FLOP with unknown operators.
     """
 
     model: str
@@ -145,7 +144,7 @@ _NUMBERS = names_of_numbers(Cost)
 
 
 def counts_of(records: Iterable[OperatorRecord]) -> dict[str, Any]:
-    """The fields of a cost that follow from operators, whatever the machine; not of free ones."""
+    """Return the fields of a cost that do not depend on the machine."""
     at_work = [each for each in records if each.state is not State.FREE]
     return {
         "flop": sum_known([each.work.flop for each in at_work]),
@@ -163,7 +162,7 @@ def counts_of(records: Iterable[OperatorRecord]) -> dict[str, Any]:
 def cost_of(
     analysis: Analysis, *, versions: Mapping[str, str] | None = None, date: str = ""
 ) -> Cost:
-    """Return the cost that an analysis comes to."""
+    """Return the cost of an analysis."""
     known = analysis.hardware.compute or analysis.hardware.memory
     return Cost(
         model=analysis.model,
@@ -202,33 +201,31 @@ def _parts(
 
 
 def check_repeated(analysis: Analysis, *, what: str) -> None:
-    """Refuse an analysis of a first pass: its bounds are longer than those of all that follow."""
+    """Raise an error for an analysis with cold caches."""
     if analysis.cache == "cold":
         raise InputError(
-            f"{printable(what)}: is of a first pass, and checks are of repeated ones;"
-            f" analyze it without {argument('cold', True)}"
+            f"{printable(what)}: analyzed with cold caches; analyze it without"
+            f" {argument('cold', True)}"
         )
 
 
-KIND = "baseline"  # What such a file says it is
+KIND = "baseline"  # ``kind`` in files
 _FIX = "write it again with `roofline check MODEL --against FILE.json --update`"
 _OURS = re.compile(rb'"kind"\s*:\s*"baseline"')
 _HEAD_BYTE = 2**20
 
 
 def baseline_json(cost: Cost) -> str:
-    """The cost as the text of a baseline; `read_baseline` gives an equal one back."""
+    """Return the cost as baseline text, for `read_baseline`."""
     data = {"schema_version": schema.VERSION, "kind": KIND, **schema.to_data(cost)}
     return json_text(data)
 
 
 def read_baseline(path: str | Path) -> Cost:
-    """Return the cost in a baseline, or that of a saved analysis; needs no torch."""
+    """Return the cost of a baseline or a saved analysis; without torch."""
     file = Path(path)
     if not os.path.lexists(file):
-        raise InputError(
-            f"{file}: there is no baseline yet; {argument('update', True)} writes the first"
-        )
+        raise InputError(f"{file}: no such baseline; write it with {argument('update', True)}")
     data = read_json(file, fix=_FIX)
     if not isinstance(data, dict):
         raise refused(str(file), "not a baseline: expected a table with keys", _FIX)
@@ -241,19 +238,16 @@ def read_baseline(path: str | Path) -> Cost:
     if not kind:
         raise refused(str(file), "not a baseline: it has no 'kind'", _FIX)
     if kind != Analysis.kind:
-        raise refused(str(file), f"is of the kind '{kind}', not a baseline or an analysis", _FIX)
+        raise refused(str(file), f"kind '{kind}' is neither a baseline nor an analysis", _FIX)
     analysis = analysis_from_data(table, file=str(file))
     check_repeated(analysis, what=str(file))
     return cost_of(analysis)
 
 
 def check_baseline_target(path: Path, *, overwrite: bool) -> None:
-    """Refuse, before any work is done, a file that no baseline could be written to in the end.
-
-    A baseline may be replaced, a damaged one too; a file that is something else may not.
-    """
+    """Raise an error if the file cannot be written, or is no baseline."""
     if path.suffix.lower() != ".json":
-        raise InputError(f"{argument('against', str(path))}: baselines are written as .json")
+        raise InputError(f"{argument('against', str(path))}: baselines must end in .json")
     check_writable(path, overwrite=overwrite)
     try:
         with path.open("rb") as file:
@@ -262,17 +256,17 @@ def check_baseline_target(path: Path, *, overwrite: bool) -> None:
         return
     except OSError as error:
         raise InputError(
-            f"{path}: cannot be read: {error.strerror}; name another file, or delete this one"
+            f"{path}: cannot be read: {error.strerror}; choose another file, or delete it"
         ) from None
-    # Conflict markers, or an end that is missing, make it no less a baseline.
+    # Damaged baselines, such as with conflict markers, are replaced too.
     if head.strip() and not _OURS.search(head):
         raise InputError(
-            f"{path}: is no baseline, and {argument('update', True)} would replace it; name"
-            " another file, or delete this one first"
+            f"{path}: not a baseline, so {argument('update', True)} does not replace it; choose"
+            " another file, or delete it"
         )
 
 
 def write_baseline(cost: Cost, path: str | Path, *, overwrite: bool = False) -> None:
-    """Write the cost as a baseline, whole or not at all."""
+    """Write the cost as a baseline, atomically."""
     check_baseline_target(Path(path), overwrite=overwrite)
     write_atomically(Path(path), baseline_json(cost), overwrite=overwrite)

@@ -1,4 +1,4 @@
-"""A model's cost compared with a baseline: conditions, the verdict, and the report on it."""
+"""Result of `check`: cost against a baseline, conditions and verdict."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 from roofline.analysis.words import run_text
-from roofline.core.blocks import Block, Grid, KeyValueBlock, View, notes, table
+from roofline.core.blocks import Block, Grid, KeyValueBlock, View, notes, table, warning_notes
 from roofline.core.conditions import Condition, Quantity, parse_conditions, share_of
 from roofline.core.text import counted, printable
 from roofline.core.units import MISSING, format_bytes, format_flop, format_shape
@@ -17,13 +17,13 @@ from roofline.design.gate.cost import QUANTITIES, Cost, Part
 from roofline.errors import InputError, ThresholdError, argument
 from roofline.result import Result
 
-Outcome = Literal["fails", "not judged", "passes"]  # The worst first
+Outcome = Literal["fails", "not judged", "passes"]  # Worst first
 _MOST_PARTS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """The outcome of a condition on a total; ``why`` is its reason, ``""`` where it passes.
+    """Outcome of a condition on a total; ``why`` is the reason, ``""`` if it passes.
 
     A condition that cannot be judged counts as failed.
     """
@@ -36,7 +36,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One total, before and now; ``before`` is null where it is not compared."""
+    """Total of the baseline and now; ``before`` is null if not compared."""
 
     quantity: Quantity
     before: float | None
@@ -45,7 +45,7 @@ class Line:
 
     @property
     def change(self) -> float | None:
-        """The change as a fraction of the baseline; None where that is not known, or was 0."""
+        """Change as a fraction of the baseline; None if unknown or from 0."""
         if self.before is None or self.now is None:
             return None
         if self.before == self.now:
@@ -54,7 +54,7 @@ class Line:
 
     @property
     def change_words(self) -> str:
-        """The change: ``"+1.2 %"``, in its unit where that is next to nothing."""
+        """Change as text: ``"+1.2 %"``, or in its unit if small."""
         if self.before is None or self.now is None:
             return MISSING
         if self.before == self.now:
@@ -63,7 +63,7 @@ class Line:
 
     @property
     def verdict(self) -> str:
-        """The worst outcome of its conditions; ``""`` where it has none."""
+        """Worst outcome of its conditions; ``""`` without conditions."""
         outcomes = [each.outcome for each in self.judgements]
         worst: tuple[Outcome, ...] = ("fails", "not judged", "passes")
         return next((each for each in worst if each in outcomes), "")
@@ -71,17 +71,17 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Check(Result):
-    """A model's cost compared with a baseline.
+    """Cost of a model against a baseline.
 
     Attributes:
-        baseline: None where only absolute limits were given, or a first baseline is written.
-        file: of the baseline.
-        conditions: as ``--fail-if`` takes them.
-        is_new: whether the baseline was written.
+        baseline: None with absolute limits only, or for a first baseline.
+        file: name of the baseline file.
+        conditions: as for ``--fail-if``.
+        is_new: true if the baseline was written.
         notes: of the run.
 
     Raises:
-        PlacedError: a condition that is none.
+        PlacedError: invalid condition.
     """
 
     kind: ClassVar = "check"
@@ -113,7 +113,7 @@ class Check(Result):
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """Every total that is known before or now, with its conditions."""
+        """Totals known before or now, with their conditions."""
         judged = self.judgements
         found: list[Line] = []
         for each in QUANTITIES.values():
@@ -126,41 +126,41 @@ class Check(Result):
 
     @property
     def totals(self) -> list[dict[str, Any]]:
-        """Names, values and changes of the totals, as JSON holds them."""
+        """Names, values and changes of the totals, as in JSON."""
         names = ("name", "baseline", "now", "change")
         return [dict(zip(names, row, strict=False)) for row in self.rows()]
 
     @property
     def judgements(self) -> tuple[Judgement, ...]:
-        """Outcomes of the conditions, in their order."""
+        """Outcomes of the conditions, in order."""
         return tuple(map(self._judged, parse_conditions(self.conditions, QUANTITIES)))
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """Reasons of failure, a sentence for each condition; none where all pass."""
+        """Reasons of failed conditions; empty if all pass."""
         return tuple(each.why for each in self.judgements if each.outcome != "passes")
 
     @property
     def passes(self) -> bool:
-        """Whether no condition failed, and every one could be judged."""
+        """True if every condition was judged and passed."""
         return not self.failures
 
     @property
     def changes(self) -> tuple[Line, ...]:
-        """The totals that changed."""
+        """Changed totals."""
         return tuple(
             each for each in self.lines if each.before is not None and each.before != each.now
         )
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """Other differences from the baseline, then the notes."""
+        """Other differences from the baseline, and notes."""
         found = differences(self.baseline, self.now) if self.baseline else ()
         return tuple(dict.fromkeys((*found, *self.notes)))
 
     @property
     def summary(self) -> str:
-        """The verdict in one sentence."""
+        """Verdict: failed conditions and changed totals."""
         model, conditions = self.now.model, len(self.conditions)
         if failed := len(self.failures):
             return f"{model} fails {failed} of {counted(conditions, 'condition')}"
@@ -175,33 +175,33 @@ class Check(Result):
         return f"{verdict}; {counted(changed, 'total') if changed else 'no total'} changed"
 
     def raise_if_failed(self) -> None:
-        """Raise an error where a condition fails.
+        """Raise an error if a condition fails.
 
         Raises:
-            ThresholdError: naming all that fail.
+            ThresholdError: with all failed conditions.
         """
         if self.failures:
             raise ThresholdError(f"{argument('fail_if')}: {'; '.join(self.failures)}")
 
     def rows(self) -> Iterable[list[Any]]:
-        """Return a row for each total."""
+        """Return a row per total."""
         for each in self.lines:
             yield [each.quantity.name, each.before, each.now, each.change, each.verdict]
 
     def blocks(self, view: View) -> Iterable[Block]:
-        """Return totals, failures, changed operator types and modules, facts and notes."""
-        del view
+        """Return facts, totals, failures, changed operator types and modules, notes."""
+        yield KeyValueBlock(lines=tuple(self._facts()))
         yield self._totals_table()
         yield from notes("Failed", self.failures, urgent=True)
         if self.baseline is not None:
             for title, before, now in (
-                ("Types of operators that changed", self.baseline.types, self.now.types),
-                ("Modules that changed", self.baseline.modules, self.now.modules),
+                ("Changed operator types by change in FLOP", self.baseline.types, self.now.types),
+                ("Changed modules by change in FLOP", self.baseline.modules, self.now.modules),
             ):
                 if changed := _changed(before, now):
                     yield _parts_table(title, changed)
-        yield KeyValueBlock(lines=tuple(self._facts()))
-        yield from notes("Notes", self.differences)
+        yield from notes("Notes", differences(self.baseline, self.now) if self.baseline else ())
+        yield from warning_notes(self.notes, view)
 
     def _totals_table(self) -> Grid:
         columns: dict[str, str | Callable[[Line], str]] = {
@@ -216,7 +216,7 @@ class Check(Result):
             del columns[name]
         for name in ("fails if", "verdict") * (not self.conditions):
             del columns[name]
-        return table("", self.lines, columns, left=("total", "fails if", "verdict"))
+        return table("Totals", self.lines, columns, left=("total", "fails if", "verdict"))
 
     def _facts(self) -> Iterable[tuple[str, str]]:
         now = self.now
@@ -224,16 +224,16 @@ class Check(Result):
         yield "Model", f"{now.model}{f' · {shapes}' if shapes else ''}"
         yield "Run", run_text(now.run)
         if now.machine is not None:
-            yield "Hardware", now.machine.words
+            yield "Machine", now.machine.words
         if (cost := self.baseline) is not None:
-            when = f"of {cost.date[:10]}" if cost.date else ""
+            when = cost.date[:10]
             machine = cost.machine.words if cost.machine else "counts only"
             yield "Baseline", " · ".join(filter(None, (self.file, when, machine, _versions(cost))))
         if now.versions:
-            yield "Counted by", _versions(now)
+            yield "Versions", _versions(now)
 
     def _before(self, quantity: Quantity) -> float | None:
-        """Return a total of the baseline; None where unknown, or a time of another machine."""
+        """Return a total of the baseline; None if unknown, or a time of another machine."""
         if self.baseline is None:
             return None
         if quantity.is_time and time_mismatch(self.baseline, self.now):
@@ -249,10 +249,10 @@ class Check(Result):
             missing = _unknown(quantity, self.now)
         elif condition.is_relative and before is None:
             if self.baseline is None:
-                missing = f"there is no baseline to compare with; give one: {argument('against')}"
+                missing = f"no baseline; add {argument('against')} FILE.json"
             else:
                 apart = time_mismatch(self.baseline, self.now) if quantity.is_time else ""
-                missing = apart or f"in the baseline {_unknown(quantity, self.baseline)}"
+                missing = apart or f"in the baseline: {_unknown(quantity, self.baseline)}"
         if missing or now is None:
             why = f"{condition.text}: {quantity.name} cannot be judged: {missing}"
             return judged(outcome="not judged", why=why)
@@ -272,7 +272,7 @@ def _value(cost: Cost, quantity: Quantity) -> float | None:
 
 
 def check_same_task(baseline: Cost, now: Cost, *, file: str) -> None:
-    """Refuse costs of another task: other inputs, or run in another way."""
+    """Raise an error if inputs or run options differ."""
 
     def inputs(cost: Cost) -> str:
         shown = (
@@ -283,7 +283,7 @@ def check_same_task(baseline: Cost, now: Cost, *, file: str) -> None:
 
     for before, after, names in (
         (inputs(baseline), inputs(now), ("inputs", "batch", "seq")),
-        # Another loss is said, and is no other task.
+        # Different losses are noted only.
         (
             *(run_text(replace(each.run, loss="")) for each in (baseline, now)),
             ("train", "dtype", "autocast", "…"),
@@ -291,92 +291,82 @@ def check_same_task(baseline: Cost, now: Cost, *, file: str) -> None:
     ):
         if before != after:
             raise InputError(
-                f"{printable(file)}: is of {before}, and this is of {after}; ask for the same"
+                f"{printable(file)}: baseline has {before}, this run {after}; use equal options"
                 f" ({', '.join(each if each == '…' else argument(each) for each in names)}), or"
-                f" write a new baseline with {argument('update', True)}"
+                f" replace the baseline with {argument('update', True)}"
             )
 
 
 def time_mismatch(baseline: Cost, now: Cost) -> str:
-    """Why their times cannot be compared, in words; ``""`` if they can."""
+    """Return the reason why times are not comparable; ``""`` if they are."""
     before, after = baseline.machine, now.machine
     if after is None:
-        return (
-            f"no machine was asked for; add {argument('hardware')}, or measure this one:"
-            " roofline measure"
-        )
+        return f"no machine; add {argument('hardware')}, or run `roofline measure`"
     if before is None:
-        return f"the baseline has no times; write it again with {argument('update', True)}"
+        return f"the baseline has no times; replace it with {argument('update', True)}"
     if (before.name, before.device) != (after.name, after.device):
-        return (
-            f"the baseline is of machine '{printable(before.name)}', and this is"
-            f" '{printable(after.name)}'"
-        )
+        return f"machine '{printable(after.name)}', but '{printable(before.name)}' in the baseline"
     if before.cpu_model != after.cpu_model:
-        cpus = (printable(each.cpu_model or "CPU that is not named") for each in (before, after))
-        return "the baseline is of a '{}', and this is a '{}'".format(*cpus)
+        cpus = (printable(each.cpu_model or "unknown CPU") for each in (after, before))
+        return "CPU '{}', but '{}' in the baseline".format(*cpus)
     if before.threads != after.threads:
-        return f"the baseline is of {before.threads} threads, and this is of {after.threads}"
+        return f"{counted(after.threads, 'thread')}, but {before.threads} in the baseline"
     return ""
 
 
 def differences(baseline: Cost, now: Cost) -> Iterable[str]:
-    """What else is not the same, a line each: names, machine, its date, calibration, versions."""
+    """Yield differences of names, machine, calibration and versions."""
     if baseline.model != now.model:
-        yield f"the baseline is of '{baseline.model}', and this is '{now.model}'"
+        yield f"model '{now.model}', but '{baseline.model}' in the baseline"
     if baseline.run.loss != now.run.loss:
         yield (
-            f"the baseline's loss is {baseline.run.loss or 'not named'}, and this one's is"
-            f" {now.run.loss or 'not named'}"
+            f"loss '{now.run.loss or 'unknown'}', but '{baseline.run.loss or 'unknown'}' in the"
+            " baseline"
         )
     before, after = baseline.machine, now.machine
-    # Where counts alone are asked for, whoever counts says why.
+    # Without a machine, another note has the reason.
     if after is not None:
         if apart := time_mismatch(baseline, now):
             yield f"times are not compared: {apart}"
         elif before is not None and before.date != after.date:
             yield (
-                f"machine '{after.name}' was measured on {after.date or 'no known day'},"
-                f" for the baseline on {before.date or 'no known day'}: its bounds move"
-                " with the ceilings"
+                f"ceilings of '{after.name}' measured on {after.date or 'an unknown date'}, those"
+                f" of the baseline on {before.date or 'an unknown date'}: minimum times may differ"
             )
     if baseline.predicted_s is not None and now.predicted_s is not None:
         old, new = baseline.calibration, now.calibration
         if old != new:
-            yield f"predictions were learned from {old}, and now from {new}"
+            yield f"predictions from {new}, but from {old} in the baseline"
     changed = [
         f"{name} {before} → {version}"
         for name, version in now.versions.items()
         if (before := baseline.versions.get(name, version)) != version
     ]
     if changed:
-        yield (
-            f"counted by other versions than the baseline: {', '.join(changed)}; what changed may"
-            " be theirs"
-        )
+        yield (f"versions differ from the baseline, and can explain changes: {', '.join(changed)}")
 
 
 def _unknown(quantity: Quantity, cost: Cost) -> str:
     if not quantity.is_time:
-        return f"{counted(cost.unknown_operators, 'call')} of operators have no formula"
+        return f"{counted(cost.unknown_operators, 'call')} of operators without a formula"
     if cost.machine is None:
-        return f"no machine was given ({argument('hardware')}, or `roofline measure` for this one)"
+        return f"no machine; add {argument('hardware')}, or run `roofline measure`"
     name = cost.machine.name
     if quantity.name != "predicted_s" and cost.eager_min_time_s is not None:
-        return f"there is no {quantity.name}; write it again with {argument('update', True)}"
+        return f"no {quantity.name}; replace the baseline with {argument('update', True)}"
     if quantity.name != "predicted_s":
         return f"machine '{name}' has no hardware ceilings"
     if cost.run.train or cost.run.autocast:
         return f"{'training' if cost.run.train else 'autocast'} is not predicted"
-    return f"no calibration covers such a run on '{name}' (`roofline calibrate`, run there)"
+    return f"no calibration for such a run on '{name}'; run `roofline calibrate` there"
 
 
 def _apart(quantity: Quantity, value: float, limit: Fraction) -> tuple[str, str]:
-    """Return value and limit in words; in full where rounded they would look the same."""
+    """Return value and limit as text, in full if equal after rounding."""
     short = quantity.form(value), quantity.form(float(limit))
     if short[0] != short[1]:
         return short
-    # Of fractions, as many digits as floating-point numbers have.
+    # All digits of floating-point numbers.
     one, other = (
         f"{each.numerator:,}" if each.denominator == 1 else f"{float(each):,.17g}"
         for each in (Fraction(value), limit)
@@ -385,11 +375,11 @@ def _apart(quantity: Quantity, value: float, limit: Fraction) -> tuple[str, str]
 
 
 _Changed = tuple[str, Part | None, Part | None]
-"""A name, with its part of the baseline and of the cost now."""
+"""Name with its parts in the baseline and now."""
 
 
 def _changed(before: Sequence[Part], now: Sequence[Part]) -> list[_Changed]:
-    """Return the parts that changed, those whose work changed most first."""
+    """Return the changed parts, largest change of work first."""
     first = {each.name: each for each in before}
     second = {each.name: each for each in now}
     found = [
@@ -399,7 +389,7 @@ def _changed(before: Sequence[Part], now: Sequence[Part]) -> list[_Changed]:
     ]
 
     def distance(change: _Changed) -> int:
-        """The change of work in FLOP, or bytes where FLOP did not change."""
+        """Return the larger change of FLOP and bytes."""
         old, new = ((each.flop or 0, each.traffic_bytes) if each else (0, 0) for each in change[1:])
         return max(abs(new[0] - old[0]), abs(new[1] - old[1]))
 

@@ -1,4 +1,4 @@
-"""sweep: designs over sizes and machines; here, in processes, on a cluster."""
+"""Entry point `sweep`: designs over sizes and machines, on one or many processes."""
 
 from __future__ import annotations
 

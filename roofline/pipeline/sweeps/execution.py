@@ -1,4 +1,4 @@
-"""Where a sweep runs, about how long that takes, and when its user should be asked."""
+"""Execution of sweeps: in this process, in processes, on Dask, or in an executor."""
 
 from __future__ import annotations
 
@@ -30,28 +30,31 @@ from roofline.pipeline.sweeps.planning import Plan, is_over_balance
 LOCAL, PROCESSES, DASK = "local", "processes", "dask:"
 
 MOST_POINTS = 2000
-"""Design-points that are worth no question."""
+"""Maximum number of points times designs without confirmation."""
 
 MOST_S = 120.0
-"""Seconds that are worth none."""
+"""Maximum duration in seconds without confirmation."""
 
 _WORTH_PROCESSES_S = 10.0
-"""Sweeps that take less in this process are over before others have imported torch."""
+"""Minimum duration in seconds that pays for starting processes."""
 
 _START_S = 6.0
-"""About what it takes a process to start."""
+"""Assumed start time of a process in seconds."""
 
 _PATIENCE_S = 10.0
-"""How long a Dask scheduler may take to answer."""
+"""Timeout of a Dask scheduler in seconds."""
 
 _MOST_DEATHS = 2
-"""More deaths of workers over one job are no accident."""
+"""Maximum crashes of workers per job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionTarget:
-    """Where a sweep runs: `kind` is ``local``, ``processes``, ``dask:``, ``given``, or ``""``: as
-    it pays. ``count`` is how many processes; ``address`` that of a Dask scheduler."""
+    """Execution target of a sweep.
+
+    ``kind`` is ``local``, ``processes``, ``dask:``, ``given``, or ``""`` (by duration); ``count``
+    the number of processes; ``address`` that of a Dask scheduler.
+    """
 
     kind: str
     count: int = 1
@@ -62,12 +65,12 @@ class ExecutionTarget:
     def of(
         executor: str | Executor | None, jobs: int | None, *, grid: Grid | None = None
     ) -> ExecutionTarget:
-        """What a user means for a sweep over a grid."""
+        """Return the target of the arguments of `sweep`."""
         if grid and is_over_balance(grid):
             for name, each in {"executor": executor, "jobs": jobs}.items():
                 if each is not None:
                     raise InputError(
-                        f"{argument(name)} has no effect on a sweep over {BALANCE}: it is short"
+                        f"{argument(name)} has no effect on a sweep over {BALANCE}; leave it out"
                     )
         if jobs is not None and (type(jobs) is not int or jobs < 1):
             raise InputError(f"{argument('jobs', jobs)}: must be a whole number from 1")
@@ -84,7 +87,7 @@ class ExecutionTarget:
                 found = ExecutionTarget(kind=DASK, address=executor.removeprefix(DASK))
             case str():
                 raise InputError(
-                    f"{argument('executor', executor)}: there are {LOCAL}, {PROCESSES} and"
+                    f"{argument('executor', executor)}: must be {LOCAL}, {PROCESSES} or"
                     f" {DASK}ADDRESS"
                     f"{did_you_mean(executor, (LOCAL, PROCESSES, DASK))}"
                 )
@@ -97,13 +100,13 @@ class ExecutionTarget:
                 )
         if jobs is not None and not (found.kind == LOCAL and jobs == 1):
             raise InputError(
-                f"{argument('jobs', jobs)} is for processes of this machine; it has no effect"
-                f" beside {executor if isinstance(executor, str) else 'an executor'}"
+                f"{argument('jobs', jobs)} has no effect with"
+                f" {executor if isinstance(executor, str) else 'an executor'}; leave it out"
             )
         return found
 
     def resolved(self, work_s: float) -> ExecutionTarget:
-        """Here, if that is sooner than starting processes; else as it is."""
+        """Return the target for a duration: local if that is faster than starting processes."""
         if self.kind:
             return self
         pays = work_s > _WORTH_PROCESSES_S and self.count > 1
@@ -111,29 +114,29 @@ class ExecutionTarget:
 
 
 def estimate_s(plan: Plan, target: ExecutionTarget) -> float | None:
-    """About how many seconds a sweep takes; None on executors whose width is not ours to know."""
+    """Return the estimated duration in seconds; None for executors of unknown size."""
     work_s = plan.job_mean_s * plan.job_count
     resolved = target.resolved(work_s)
     return {LOCAL: work_s, PROCESSES: _START_S + work_s / resolved.count}.get(resolved.kind)
 
 
 def needs_consent(plan: Plan, seconds: float | None) -> bool:
-    """Whether a sweep is so long that its user should be asked."""
+    """Return True if a sweep needs confirmation."""
     return plan.design_points > MOST_POINTS or (seconds or 0.0) > MOST_S
 
 
 def workload_text(plan: Plan, target: ExecutionTarget) -> str:
-    """How much a sweep is whose user should be asked, and about how long; ``""`` of others."""
+    """Return the size and duration of a sweep that needs confirmation; else ``""``."""
     seconds = estimate_s(plan, target)
     if not needs_consent(plan, seconds):
         return ""
-    takes = "" if seconds is None else f", and takes {duration_text(seconds)}"
+    takes = "" if seconds is None else f", {duration_text(seconds)}"
     points, designs = plan.grid.count, len(plan.names)
     return f"{points:,} points of {designs} designs, {plan.job_count:,} captures{takes}"
 
 
 def duration_text(seconds: float) -> str:
-    """A duration for people, in one or two digits: ``"about 4 minutes"``."""
+    """Return a rounded duration: ``"about 4 minutes"``."""
     units = (("day", 86400), ("hour", 3600), ("minute", 60))
     unit, size = next((each for each in units if seconds >= 1.5 * each[1]), ("second", 1))
     count = seconds / size
@@ -147,9 +150,9 @@ JobCells = tuple[Job, list[Cell]]
 
 
 def run_jobs(plan: Plan, target: ExecutionTarget) -> Iterator[JobCells]:
-    """The cells of every job of a plan, as they are done.
+    """Yield the cells of every job as they finish.
 
-    Jobs whose worker died run again, one by one, so that it is known who ends workers.
+    Jobs of crashed workers run again one by one, to identify the job that crashes.
     """
     if target.kind == LOCAL:
         for job in plan.jobs():
@@ -157,11 +160,10 @@ def run_jobs(plan: Plan, target: ExecutionTarget) -> Iterator[JobCells]:
         return
     try:
         packed = pickle.dumps(plan.context)
-    # Modules may hold anything, and say in any way that it cannot be pickled.
+    # Pickling can raise any exception.
     except Exception as error:
         raise InputError(
-            f"a design cannot be sent to other processes ({error}); give its text, or"
-            " executor='local'"
+            f"a design cannot be pickled ({error}); give its expression, or executor='local'"
         ) from error
     try:
         if target.executor is not None:
@@ -173,28 +175,28 @@ def run_jobs(plan: Plan, target: ExecutionTarget) -> Iterator[JobCells]:
         raise
     except Exception as error:
         raise RooflineError(
-            f"a worker cannot take its work ({type(error).__name__}: {error_text(error)}); it takes"
-            " the same versions of roofline, torch and Python as here"
+            f"a worker failed ({type(error).__name__}: {error_text(error)}); workers need the same"
+            " versions of roofline, torch and Python"
         ) from error
 
 
 def _run_in_executor(executor: Executor, packed: bytes, plan: Plan) -> Iterator[JobCells]:
-    """Runs jobs in an executor of the user's: mpi4py's, threads, anything of that interface."""
+    """Run jobs in a given executor, such as that of mpi4py."""
     chunk = max(1, min(500, plan.job_count // 64))
     try:
         found = executor.map(functools.partial(work, packed), plan.jobs(), chunksize=chunk)
     except RuntimeError as error:
-        raise InputError(f"the executor takes no work: {error_text(error)}") from error
+        raise InputError(f"the executor accepts no jobs: {error_text(error)}") from error
     try:
         yield from found
     except BrokenExecutor as error:
         raise MeasurementError(
-            f"the executor is broken: a worker of it died ({error_text(error)})"
+            f"the executor is broken: a worker crashed ({error_text(error)})"
         ) from None
 
 
 def _run_with_retries(packed: bytes, plan: Plan) -> Iterator[JobCells]:
-    """Runs jobs in joblib's current backend, again where workers died."""
+    """Run jobs in joblib's current backend, and repeat those of crashed workers."""
     from joblib import Parallel, delayed
 
     task = delayed(functools.partial(work, packed))
@@ -213,7 +215,7 @@ def _run_with_retries(packed: bytes, plan: Plan) -> Iterator[JobCells]:
         try:
             found: Any = Parallel(return_as="generator_unordered")(handed(jobs))
             with warnings.catch_warnings(), contextlib.closing(found):
-                # An interrupt leaves tasks undone, as joblib would say.
+                # joblib would warn of unfinished tasks after an interrupt.
                 warnings.filterwarnings("ignore", message=".*tasks (which were|have been) ")
                 for job, cells in found:
                     del left[job], begun[job]
@@ -223,13 +225,13 @@ def _run_with_retries(packed: bytes, plan: Plan) -> Iterator[JobCells]:
             (job, most), *_ = deaths.most_common(1) or [(jobs[0], _MOST_DEATHS + 1)]
             if most > _MOST_DEATHS:
                 raise MeasurementError(
-                    f"{plan.job_text(job)} ends every process that captures it"
+                    f"{plan.job_text(job)} crashes every process"
                     f" ({error_text(error) or type(error).__name__}): is there enough memory?"
                 ) from None
 
 
 def _deaths_of_workers() -> tuple[type[BaseException], ...]:
-    """The exceptions that say that a worker, and not its job, failed."""
+    """Return the exceptions of crashed workers."""
     try:
         from distributed import KilledWorker
     except ImportError:
@@ -239,11 +241,11 @@ def _deaths_of_workers() -> tuple[type[BaseException], ...]:
 
 @contextlib.contextmanager
 def _joblib_backend(target: ExecutionTarget, packed: bytes) -> Generator[None]:
-    """Within it joblib runs in processes of this machine, or on the workers of a Dask scheduler."""
+    """Use processes of this machine or the workers of a Dask scheduler in joblib."""
     from joblib import parallel_config
 
     if target.kind == PROCESSES:
-        # Not fewer than two: joblib would run a single one in this process, which it may end.
+        # At least two: joblib would run a single one in this process, which could crash.
         with parallel_config("loky", n_jobs=max(2, target.count)):
             yield
         return
@@ -252,22 +254,22 @@ def _joblib_backend(target: ExecutionTarget, packed: bytes) -> Generator[None]:
         from distributed import Client
     except ImportError as error:
         raise InputError(
-            f"{name}: distributed is not available ({error_text(error)}); install it:"
+            f"{name}: package distributed is missing ({error_text(error)}); install it:"
             " pip install 'roofline[dask]'"
         ) from None
     if not target.address:
-        raise InputError(f"{name}: write the scheduler's address, as in {DASK}tcp://10.0.0.1:8786")
+        raise InputError(f"{name}: no address; write {DASK}tcp://10.0.0.1:8786")
     try:
         client: Any = Client(target.address, timeout=_PATIENCE_S, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
         raise InputError(
-            f"{name}: no Dask scheduler answers there ({error_text(error)}); check the address,"
-            " that `dask scheduler` runs, and that no firewall is between"
+            f"{name}: no answer of a Dask scheduler ({error_text(error)}); check the address,"
+            " the scheduler and the firewall"
         ) from None
     try:
         if not client.nthreads():
             raise InputError(
-                f"{name}: the scheduler has no workers; start some: dask worker {target.address}"
+                f"{name}: the scheduler has no workers; start them: dask worker {target.address}"
             )
         with parallel_config("dask", client=client, scatter=[packed]):
             yield

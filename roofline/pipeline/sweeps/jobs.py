@@ -1,6 +1,6 @@
-"""One piece of a sweep: a design captured at one point, and placed on every machine asked for.
+"""Jobs of a sweep: one design captured at one point, and placed on all machines.
 
-All of this goes to other processes and machines, and needs none of their files.
+Jobs run in other processes and machines, without their files.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     import torch
 
 _FILE = re.compile(r"(?:^|(?<=\+))\s*([^+:]*?\.py)(?=:)")
-"""The file in each part of a design that is ``file.py:Block(…)``."""
+"""File of each part ``file.py:Block(…)`` of a design."""
 
 _MOST_BYTE = 2**20
-"""More than modules beside a model's own file have; folders of larger ones hold something else."""
+"""Maximum size of sent files."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShippedFile:
-    """A Python file as designs name it, with the other ones of its folder: content by name."""
+    """Python file of a design with the other Python files of its folder: content by name."""
 
     path: str
     name: str
@@ -53,7 +53,7 @@ class ShippedFile:
 
 
 def files_of_designs(designs: Iterable[object]) -> tuple[ShippedFile, ...]:
-    """The files that designs name and that are there; what is missing, its loader says."""
+    """Return the existing files of designs; missing ones are reported by their loader."""
     texts = (each for each in designs if isinstance(each, str))
     found: list[ShippedFile] = []
     for path in dict.fromkeys(path for text in texts for path in _FILE.findall(text)):
@@ -72,7 +72,7 @@ def files_of_designs(designs: Iterable[object]) -> tuple[ShippedFile, ...]:
 
 
 def with_local_files(text: str, shipped: Sequence[ShippedFile]) -> str:
-    """A design's text with files that are on this machine: its own if it is the same, else ours."""
+    """Return a design's text with files of this machine, or sent copies if they differ."""
     for each in shipped:
         if f"{each.path}:" in text and not _is_here(each):
             text = text.replace(f"{each.path}:", f"{_unpacked(each)}:")
@@ -89,7 +89,7 @@ def _is_here(shipped: ShippedFile) -> bool:
 
 @functools.cache
 def _unpacked(shipped: ShippedFile) -> Path:
-    """The file in a folder that goes when this process ends."""
+    """Return the file in a temporary folder of this process."""
     folder = tempfile.mkdtemp(prefix="roofline-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for name, content in shipped.contents:
@@ -98,10 +98,7 @@ def _unpacked(shipped: ShippedFile) -> Path:
 
 
 def one_thread() -> AbstractContextManager[object]:
-    """Products of matrices on one thread, from now on, or within the context.
-
-    What is added up in another order differs in its last digit.
-    """
+    """Limit matrix products to one thread, for reproducible rounding."""
     from threadpoolctl import threadpool_limits
 
     return threadpool_limits(limits=1, user_api="blas")
@@ -109,7 +106,7 @@ def one_thread() -> AbstractContextManager[object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
-    """A design that is swept: what it is called, what is loaded, and which variables it has."""
+    """Design of a sweep: name, model and variables."""
 
     name: str
     model: str | torch.nn.Module
@@ -118,7 +115,7 @@ class Design:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A machine, on how many threads, and what was learned there."""
+    """Machine with threads and predictor."""
 
     profile: HardwareProfile
     threads: int
@@ -127,7 +124,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A design at the values of those axes that change its capture."""
+    """Capture of a design at values of its axes."""
 
     design: int
     values: tuple[tuple[str, Value], ...]
@@ -135,10 +132,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """All that every job of a sweep needs.
-
-    ``machines`` are in the order of the axes of machines and threads: each job has a cell for each.
-    """
+    """Common data of all jobs; each job has a cell per machine."""
 
     designs: tuple[Design, ...]
     machines: tuple[Machine, ...]
@@ -148,11 +142,11 @@ class Context:
 
     @functools.cached_property
     def _roofs(self) -> list[Roof]:
-        """The roofs of the machines, kept: they remember what they found out of their ceilings."""
+        """Rooflines of the machines, which cache their ceilings."""
         return [Roof(each.profile, each.threads) for each in self.machines]
 
     def cells(self, job: Job) -> list[Cell]:
-        """The design on every machine; of one that cannot be built, the reason."""
+        """Return the cells of a design by machine, with the reason if it cannot be built."""
         try:
             passed = functools.cache(functools.partial(self.captured, job))
             return [
@@ -162,7 +156,7 @@ class Context:
             problem = error.message
         except RooflineError as error:
             problem = error_text(error)
-        # Whatever a model's own code raises is a reason why that point cannot be built.
+        # Any exception of a model's code.
         except Exception as error:
             problem = f"{type(error).__name__}: {error_text(error)}"
         return [Cell(problem=printable(problem))] * len(self.machines)
@@ -179,11 +173,11 @@ class Context:
         )
 
     def captured(self, job: Job, on: str = "cpu") -> CapturedPass:
-        """The design of a job, captured for the device that it is placed on."""
+        """Return the captured design of a job for a device."""
         return self.asked(job, on).captured()
 
     def asked(self, job: Job, on: str = "cpu") -> Workload:
-        """The model and inputs of a job, before it is captured."""
+        """Return the model and inputs of a job."""
         design, options = self.designs[job.design], self._options(job)
         model, values = design.model, dict(job.values)
         if isinstance(model, str):
@@ -195,7 +189,7 @@ class Context:
         return build_workload(model, self.inputs, options, on=on)
 
     def _options(self, job: Job) -> RunOptions:
-        """The options at a point whose axes may be options."""
+        """Return the run options at a point."""
         variables = self.designs[job.design].variables
         changed: dict[str, Any] = {n: each for n, each in job.values if n not in variables}
         if "layout" in changed:
@@ -207,16 +201,16 @@ Inputs = Sequence[InputSpec]
 
 
 def notes_on_inputs(names: Sequence[str], inputs: Sequence[Inputs]) -> tuple[str, ...]:
-    """A note where designs take other inputs, so that passes of unlike sizes are compared."""
+    """Return a note if the inputs of designs differ."""
     texts = list(map(inputs_text, inputs))
     if len(set(texts)) < 2:
         return ()
-    told = "; ".join(f"{name} {text}" for name, text in zip(names, texts, strict=True))
-    return (f"inputs differ, and times are those of whole passes: {told}",)
+    shown = ", ".join(f"{name} {text}" for name, text in zip(names, texts, strict=True))
+    return (f"inputs differ, times are per pass: {shown}",)
 
 
 def inputs_text(inputs: Inputs) -> str:
-    """The inputs of a design: ``"1x64x56x56 float32"``."""
+    """Return the inputs of a design as text: ``"1x64x56x56 float32"``."""
     return ", ".join(f"{'x'.join(map(str, each.shape))} {each.dtype}" for each in inputs)
 
 
@@ -225,14 +219,13 @@ _stdout_lock = threading.Lock()
 
 @functools.lru_cache(maxsize=1)
 def _unpacked_context(packed: bytes) -> Context:
-    """The context that a process was sent, kept as long as it is the last one."""
+    """Return the unpickled context; the last one is cached."""
     one_thread()
     return pickle.loads(packed)
 
 
 def work(packed: bytes, job: Job) -> tuple[Job, list[Cell]]:
-    """A job of a pickled context and its cells, in any process or thread."""
-    # What models print is no part of a result. A redirection holds for all threads of a process, so
-    # that they take turns, as they do in captures.
+    """Run a job of a pickled context and return it with its cells, in any process or thread."""
+    # Output of models goes to stderr. A redirection affects all threads, hence the lock.
     with _stdout_lock, contextlib.redirect_stdout(sys.stderr):
         return job, _unpacked_context(packed).cells(job)

@@ -1,4 +1,4 @@
-"""What a sweep will do, known before it does it: its designs, axes, jobs, and about how long."""
+"""Plan of a sweep: designs, axes, jobs and estimated duration."""
 
 from __future__ import annotations
 
@@ -28,21 +28,17 @@ from roofline.pipeline.sweeps.jobs import Context, Design, Job, Machine, files_o
 from roofline.run import RunOptions, each_of, machine_name
 
 _OF_CAPTURES = ("batch", "seq", "dtype", "layout")
-"""Axes that change what is captured; those of machines and threads do not."""
+"""Axes that change the capture."""
 
 _OF_MACHINES = ("hardware", "threads")
 
 _UNPREDICTED_S = 0.003
-"""About what a job takes, where no clock has told."""
+"""Assumed time per job without a probe, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A sweep that can be counted, estimated and carried out.
-
-    ``job_s`` is what a job of each design took at a few points. ``balances`` are those of
-    hypothetical machines, where the sweep is over these.
-    """
+    """Plan of a sweep; ``job_s`` are probed job times by design, ``balances`` machine balances."""
 
     grid: Grid
     names: tuple[str, ...]
@@ -56,44 +52,44 @@ class Plan:
 
     @property
     def design_points(self) -> int:
-        """How many numbers are asked for: points times designs."""
+        """Number of points times designs."""
         return self.grid.count * len(self.names)
 
     @property
     def job_count(self) -> int:
-        """How many captures that takes: one may serve several points."""
+        """Number of captures."""
         return sum(self.captures_of(i).count for i in range(len(self.names)))
 
     @property
     def job_mean_s(self) -> float:
-        """The seconds that a job takes on average, in one process."""
+        """Mean time per job in seconds, in one process."""
         times = self.job_s or (_UNPREDICTED_S,) * len(self.names)
         counts = [self.captures_of(i).count for i in range(len(self.names))]
         return sum(map(math.prod, zip(times, counts, strict=True))) / sum(counts)
 
     def captures_of(self, design: int) -> Grid:
-        """The axes that change the capture of a design."""
+        """Return the axes that change the capture of a design."""
         variables = self.context.designs[design].variables
         return self.grid.of((*variables, *_OF_CAPTURES))
 
     @property
     def machines(self) -> Grid:
-        """The axes of machines and threads."""
+        """Axes of machines and threads."""
         return self.grid.of(_OF_MACHINES)
 
     def jobs(self) -> Iterator[Job]:
-        """Every capture that is needed, design by design."""
+        """Yield all captures by design."""
         for design in range(len(self.names)):
             for point in self.captures_of(design).points():
                 yield Job(design=design, values=tuple(point.items()))
 
     def job_of(self, design: int, point: Point) -> Job:
-        """The capture that serves a design at a point."""
+        """Return the capture of a design at a point."""
         names = [axis.name for axis in self.captures_of(design).axes]
         return Job(design=design, values=tuple((name, point[name]) for name in names))
 
     def job_text(self, job: Job) -> str:
-        """A job in words: ``"conv2d(…) at channels 64"``."""
+        """Return a job as text: ``"conv2d(…) at channels 64"``."""
         at = f" at {point_text(dict(job.values))}" if job.values else ""
         return f"{self.names[job.design]}{at}"
 
@@ -109,16 +105,16 @@ def plan_of(
     options: RunOptions,
     progress: Progress | None = None,
 ) -> Plan:
-    """The plan of a sweep; whatever is wrong with it is found here, before any work."""
+    """Return the plan of a sweep; errors are raised before any work."""
     designed = _designs(designs, names)
     called = tuple(each.name for each in designed)
     if isinstance(reference, str):
         if reference not in called:
             hint = did_you_mean(reference, called) or f"; there are {', '.join(called)}"
-            raise InputError(f"{argument('reference', reference)} is none of the designs{hint}")
+            raise InputError(f"{argument('reference', reference)}: unknown design{hint}")
         reference = called.index(reference)
     if not 0 <= reference < len(designed):
-        raise InputError(f"reference {reference}: there are designs 0 to {len(designed) - 1}")
+        raise InputError(f"reference {reference}: must be from 0 to {len(designed) - 1}")
     given = each_of("hardware", hardware)
     balances: tuple[float, ...] = ()
     if is_over_balance(grid, designed):
@@ -127,7 +123,7 @@ def plan_of(
         grid = replace(grid, axes=rest)
     _check_axes(grid, designed, given, options)
     if len(given) > 1:
-        # Several machines are an axis like any other.
+        # Several machines become an axis.
         machines = each_of("hardware", [machine_name(each) for each in given])
         grid = replace(grid, axes=(*grid.axes, Axis(name="hardware", values=machines)))
     _check_values(grid, designed, inputs)
@@ -153,7 +149,7 @@ def plan_of(
 
 def _designs(designs: Sequence[object], names: Sequence[str]) -> tuple[Design, ...]:
     if len(designs) < 2:
-        raise InputError("a sweep takes at least two designs; write roofline compare A B --sweep …")
+        raise InputError("a sweep requires two designs; write roofline compare A B --sweep …")
     if names and len(names) != len(designs):
         raise InputError(f"{len(names)} names for {len(designs)} designs")
     found: list[Design] = []
@@ -161,9 +157,7 @@ def _designs(designs: Sequence[object], names: Sequence[str]) -> tuple[Design, .
         name = names[index] if names else each if isinstance(each, str) else type(each).__name__
         if isinstance(each, str):
             if each.endswith(".json"):
-                raise InputError(
-                    f"{each}: a saved analysis is of one size, and cannot be swept: name its model"
-                )
+                raise InputError(f"{each}: a saved analysis cannot be swept; give its model")
             from roofline.workload.models.expressions.reading import variables_in
 
             found.append(Design(name=name, model=each, variables=variables_in(each)))
@@ -172,20 +166,20 @@ def _designs(designs: Sequence[object], names: Sequence[str]) -> tuple[Design, .
 
         if not isinstance(each, torch.nn.Module):
             what = type(each).__name__
-            raise InputError(f"a sweep takes modules and names of designs, got {what}")
+            raise InputError(f"a sweep expects modules or names of designs, got {what}")
         found.append(Design(name=name, model=each))
     shown = [each.name for each in found]
     if len(set(shown)) < len(shown):
         again = next(name for name in shown if shown.count(name) > 1)
-        raise InputError(f"'{again}' is given twice; a sweep compares different designs")
+        raise InputError(f"duplicate design '{again}'; give different designs")
     return tuple(found)
 
 
-# -- what is refused -------------------------------------------------------------------------------
+# -- checks ----------------------------------------------------------------------------------------
 
 
 def is_over_balance(grid: Grid, designs: Sequence[Design] = ()) -> bool:
-    """Whether a sweep is over the balance of machines, and not over a variable of that name."""
+    """Return True for a sweep over machine balance, not over a variable of that name."""
     variables = {name for each in designs for name in each.variables}
     return BALANCE in {axis.name for axis in grid.axes} - variables
 
@@ -196,13 +190,13 @@ def _balances(
     sweep = argument("axes")
     if len(hardware) > 1:
         raise InputError(
-            f"{argument('hardware')}: a sweep over {BALANCE} makes its machines of one; name one"
-            " (the known ones are marked anyway)"
+            f"{argument('hardware')}: a sweep over {BALANCE} derives its machines from one; give"
+            " one"
         )
     if options.cold:
         raise InputError(
-            f"{argument('cold', True)} has no effect on a sweep over {BALANCE}: every operand"
-            " comes from memory"
+            f"{argument('cold', True)} has no effect on a sweep over {BALANCE}: all operands come"
+            " from memory"
         )
     values: Sequence[object] = ()
     for axis in grid.axes:
@@ -210,12 +204,11 @@ def _balances(
             values = axis.values
         elif len(axis.values) > 1 or axis.name in _OF_MACHINES:
             raise InputError(
-                f"{sweep}: {BALANCE} is an axis of machines, and '{axis.name}' cannot vary beside"
-                f" it; give {axis.name} one value"
+                f"{sweep}: '{axis.name}' cannot vary with {BALANCE}; give {axis.name} one value"
             )
     found = [float(each) for each in values if isinstance(each, (int, float)) and each > 0]
     if len(found) < len(values) or len(found) < 2:
-        raise InputError(f"{sweep}: {BALANCE} takes at least two numbers of FLOP/byte above 0")
+        raise InputError(f"{sweep}: {BALANCE} requires two or more numbers above 0 (FLOP/B)")
     return tuple(found)
 
 
@@ -225,7 +218,7 @@ def _check_axes(
     hardware: Sequence[Hardware | None],
     options: RunOptions,
 ) -> None:
-    """Refuse axes that nothing uses, variables without an axis, and what is said twice."""
+    """Raise an error for unused axes, variables without an axis, and duplicate options."""
     given = [axis.name for axis in grid.axes]
     variables = list(dict.fromkeys(name for each in designs for name in each.variables))
     fixed: dict[str, object] = {
@@ -244,7 +237,7 @@ def _check_axes(
             )
         if name not in variables and fixed.get(name) is not None:
             option = argument("channels_last" if name == "layout" else name)
-            raise grid.refusal(name, f"{option} is also an axis of {argument('axes')}; say it once")
+            raise grid.refusal(name, f"{option} is also an axis of {argument('axes')}; give one")
     for name in variables:
         if name not in given:
             raise InputError(
@@ -255,10 +248,10 @@ def _check_axes(
 
 
 def _check_values(grid: Grid, designs: Sequence[Design], inputs: Any) -> None:
-    """Refuse values that an option cannot have, on axes that are options."""
+    """Raise an error for invalid values on axes of options."""
     for axis in grid.axes:
         name, values = axis.name, axis.values
-        # A design may call one of its own variables so.
+        # A design may have a variable of that name.
         if all(name in each.variables for each in designs):
             continue
         said = f"{argument('axes')}: {name}"
@@ -271,10 +264,10 @@ def _check_values(grid: Grid, designs: Sequence[Design], inputs: Any) -> None:
                 RunOptions.of(inputs, seq=int(values[0]))
         for each in values if name in ("dtype", "layout") else ():
             if name == "dtype" and dtype_called(str(each)).kind != "float":
-                raise InputError(f"{said} {each}: parameters take a floating type")
+                raise InputError(f"{said} {each}: must be a floating-point type")
             if name == "layout" and each not in LAYOUTS:
                 raise InputError(
-                    f"{said} {text_of(each)}: there are {' and '.join(LAYOUTS)}"
+                    f"{said} {text_of(each)}: must be {' or '.join(LAYOUTS)}"
                     f"{did_you_mean(str(each), LAYOUTS)}"
                 )
 
@@ -285,7 +278,7 @@ def _machines(
     options: RunOptions,
     progress: Progress | None,
 ) -> tuple[tuple[Machine, ...], tuple[HardwareProfile, ...], tuple[str, ...]]:
-    """A machine for each point of the axes of machines and threads, their profiles, and notes."""
+    """Return machines by point of their axes, profiles, and notes."""
     asked = {machine_name(each or catalog.HOST): each for each in given}
     for axis in grid.axes:
         if axis.name == "hardware" and len(given) == 1:
@@ -296,7 +289,7 @@ def _machines(
     for name, named in asked.items():
         profile, said = resolve_hardware(named, progress)
         notes += said
-        # What was learned is of passes whose caches the pass before had filled.
+        # Calibrations are measured with warm caches.
         run, no_cache = options.run(profile.device), options.no_cache
         learned = None if options.cold else load_predictor(profile, named, run, no_cache=no_cache)
         loaded[name] = profile, learned
@@ -309,7 +302,7 @@ def _machines(
     profiles = tuple(each for each, _ in loaded.values())
     if options.threads is not None and all(each.device != "cpu" for each in profiles):
         raise HardwareError(
-            f"{argument('threads', options.threads)}: none of these machines is a CPU; leave it out"
+            f"{argument('threads', options.threads)} has no effect without a CPU; leave it out"
         )
     return tuple(found), profiles, tuple(notes)
 
@@ -318,10 +311,9 @@ Clock = Callable[[], float]
 
 
 def probe_job_times(plan: Plan, clock: Clock = time.perf_counter) -> tuple[float, ...]:
-    """The seconds that a job of each design takes: the first, the middle and the last one.
+    """Return the job time of each design in seconds, from the first, middle and last point.
 
-    The slower half of what was timed counts; the very first job loads libraries, and counts only
-    where it is alone.
+    The first job loads libraries, and counts only without another.
     """
     found: list[float] = []
     for design in range(len(plan.names)):

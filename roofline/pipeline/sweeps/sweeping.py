@@ -1,4 +1,4 @@
-"""sweep: designs at every point of a grid, or over the balance of machines."""
+"""Entry point `sweep`: designs over a grid, or over machine balance."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 
 _HALVINGS = 50
-"""Of the distance between two balances, to find where bounds cross: more than digits are shown."""
+"""Bisections between two balances to find a crossover."""
 
 
 def balance_sweep(plan: Plan) -> Comparison:
-    """The bounds of designs, which a plan has at a single point, over its balances."""
+    """Return the minimum times of designs over machine balance."""
     (machine, *_) = plan.context.machines
     base, threads = machine.profile, machine.threads
     options = plan.context.options
@@ -58,7 +58,7 @@ def balance_sweep(plan: Plan) -> Comparison:
     peak = Roof(base, threads).compute(of)
     if peak is None or not base.memory:
         raise HardwareError(
-            f"hardware '{base.name}' has no hardware ceilings for {of}: choose another"
+            f"hardware '{base.name}' has no ceilings for {of}; choose another"
             f" ({argument('hardware')})"
         )
 
@@ -67,8 +67,8 @@ def balance_sweep(plan: Plan) -> Comparison:
         times = _bounds_s(captures, Roof(profile, threads))
         if times is None:
             raise HardwareError(
-                f"hardware '{base.name}' has no ceilings for some operators of these designs, so"
-                f" their bounds are not known: choose another ({argument('hardware')})"
+                f"hardware '{base.name}' has no ceilings for some operators of these designs;"
+                f" choose another ({argument('hardware')})"
             )
         return times
 
@@ -126,7 +126,7 @@ def balance_sweep(plan: Plan) -> Comparison:
 
 
 def _dtype(captured: CapturedPass) -> DType:
-    """The type that most FLOP of a design are done in."""
+    """Return the data type of most FLOP of a design."""
     found: Counter[DType] = Counter()
     for record in captured.capture.records:
         of = arithmetic_dtype((*record.inputs, *record.outputs))
@@ -136,7 +136,7 @@ def _dtype(captured: CapturedPass) -> DType:
 
 
 def _bounds_s(captures: Sequence[CapturedPass], roof: Roof) -> tuple[float, ...] | None:
-    """The bound of each design in seconds; None where that of an operator is not known."""
+    """Return the minimum time of each design in seconds; None if one is unknown."""
     found: list[float] = []
     for each in captures:
         bounds_s = [one.eager_min_time_s for one in place(each.capture.records, each.reuse, roof)]
@@ -148,7 +148,7 @@ def _bounds_s(captures: Sequence[CapturedPass], roof: Roof) -> tuple[float, ...]
 
 
 def with_bandwidth(base: HardwareProfile, bytes_per_s: float, threads: int) -> HardwareProfile:
-    """A hypothetical machine: the compute ceilings of `base`, and one memory of that bandwidth."""
+    """Return a hypothetical machine: compute ceilings of `base`, one memory of that bandwidth."""
     memory = MemoryLevel(
         name=base.memory[-1].name,
         scope="shared",
@@ -176,7 +176,7 @@ def with_bandwidth(base: HardwareProfile, bytes_per_s: float, threads: int) -> H
 
 
 def balance_of(profile: HardwareProfile, of: DType) -> float | None:
-    """FLOP that a machine does for each byte of its farthest memory, all of it at work."""
+    """Return the machine balance in FLOP/B of the farthest memory; None without ceilings."""
     roof = Roof(profile, profile.threads)
     peak = roof.compute(of)
     return peak.flop_per_s / roof.levels[-1].bytes_per_s if peak and roof.levels else None
@@ -187,13 +187,13 @@ def _crossings(
     rows: Sequence[tuple[float, ...]],
     bounds_s: Callable[[float], tuple[float, ...]],
 ) -> tuple[Crossing, ...]:
-    """Where the lead changes, between two balances of which it did."""
+    """Return the crossovers between neighboring balances."""
     found: list[Crossing] = []
     for i in range(len(balances) - 1):
         before, after = _best(rows[i]), _best(rows[i + 1])
         low = balances[i]
         while before != after:
-            # The lowest balance found at which another leads.
+            # Smallest balance with another leader.
             high = balances[i + 1]
             for _ in range(_HALVINGS):
                 middle = math.sqrt(low * high)
@@ -224,41 +224,36 @@ def sweep(
     ask: Say | None = None,
     **run: Unpack[SweepKeywords],
 ) -> Comparison:
-    """Which design wins where: work, bound and predicted time of designs over a grid of sizes.
+    """Compare designs over a grid of sizes: work, minimum and predicted time, fastest design.
 
-    Nothing is measured, and results do not depend on where the work is done.
+    Nothing is measured, and results do not depend on the executor.
 
-    Over the axis ``balance``, in FLOP/byte, hypothetical machines have the compute ceilings of one,
-    and a memory that makes their ridge point the balance; every operand is charged to that memory
-    (the classic roofline model), so that balance alone decides. There are no predictions for
-    machines that do not exist. The known machines (this one, the user's, those that come with
-    roofline) stand at their own balance, with bounds of their own profile, caches and all: how far
-    they are from the line is how far the abstraction holds.
+    Over the axis ``balance``, in FLOP/B, hypothetical machines have the compute ceilings of one
+    machine, and one memory level whose bandwidth gives the balance; all operands cross it (classic
+    roofline model). They have minimum times only. Known machines (this one, the user's, bundled
+    ones) have the minimum times of their own profiles, with caches.
 
     Args:
-        designs: at least two: texts with variables in them, such as
-            ``"conv2d({c},{c},3,padding=1)@{size}x{size}"``, other names of models, or modules.
-        axes: the values of each variable, and of the options batch, seq, threads, dtype, layout
+        designs: at least two: expressions with variables, such as
+            ``"conv2d({c},{c},3,padding=1)@{size}x{size}"``, names of models, or modules.
+        axes: values of variables, and of the options batch, seq, threads, dtype, layout
             (contiguous, channels-last) and hardware: ``{"c": [16, 32], "size": range(7, 57, 7)}``,
-            or a text, ``"c=16:1024:x2,size=7:56:+7,dtype=float32|bfloat16"``. Beside ``balance``,
-            all others have one value.
-        inputs: as for `analyze`, for all designs. Several machines of ``hardware`` become an axis;
-            of one, hypothetical machines are made.
-        reference: the index or the name of the design that ratios refer to.
-        executor: where: ``"local"`` in this process, ``"processes"`` of this machine,
-            ``"dask:ADDRESS"`` on a cluster, or any `concurrent.futures.Executor`. None: here if it
-            takes less than about ten seconds, else in processes.
-        jobs: how many processes; 1: this one.
-        names: what to call the designs; by default their texts.
-        progress: told how far it is.
-        ask: told of a sweep that is so long that its user should be asked; may raise.
+            or ``"c=16:1024:x2,size=7:56:+7,dtype=float32|bfloat16"``. With ``balance``, all others
+            have one value.
+        inputs: as for `analyze`, for all designs. Several machines of ``hardware`` become an axis.
+        reference: index or name of the reference design.
+        executor: ``"local"``, ``"processes"``, ``"dask:ADDRESS"``, or a
+            `concurrent.futures.Executor`. None: local below about ten seconds, else processes.
+        jobs: number of processes; 1: local.
+        names: of the designs [default: their expressions].
+        progress: called with the progress.
+        ask: called with the size of a long sweep; may raise.
 
     Raises:
-        InputError: axes that no design uses, variables without one, balances that are no numbers
-            above 0, or designs that do not differ; and whatever `analyze` raises for a design at
-            every point.
-        HardwareError: the machine has no ceilings for the data type.
-        MeasurementError: a design that ends every process that captures it.
+        InputError: unused axes, variables without an axis, invalid balances, duplicate designs, or
+            a design that fails at every point.
+        HardwareError: no ceilings for the data type.
+        MeasurementError: a design that crashes every process.
     """
     grid = grid_of(axes)
     target = ExecutionTarget.of(executor, jobs, grid=grid)
@@ -282,7 +277,7 @@ def carry_out(
     ask: Say | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Carry out a plan, and put its cells where they belong; the arguments as of `sweep`."""
+    """Run a plan and return its result; arguments as for `sweep`."""
     if plan.balances:
         return balance_sweep(plan)
     with one_thread():
@@ -300,7 +295,7 @@ def carry_out(
 
 
 def _result(plan: Plan, cells: Mapping[Job, Sequence[Cell]]) -> Comparison:
-    # What can be built nowhere is no property of a point.
+    # A design that fails at every point is an error.
     built = {job.design for job, each in cells.items() if any(cell.is_built for cell in each)}
     for design, name in enumerate(plan.names):
         if design not in built:
@@ -317,7 +312,7 @@ def _result(plan: Plan, cells: Mapping[Job, Sequence[Cell]]) -> Comparison:
         jobs = [plan.job_of(design, point) for design in designs]
         rows.append(tuple(cells[job][place] for job in jobs))
         if on_inputs is None and all(each.is_built for each in rows[-1]):
-            # The first point that has all designs tells.
+            # Inputs at the first point with all designs.
             on_inputs = notes_on_inputs(
                 plan.names, [plan.context.asked(each).specs for each in jobs]
             )
@@ -359,7 +354,7 @@ def _warnings(plan: Plan, is_predicted: bool) -> list[str]:
 
 
 def _run_words(plan: Plan) -> str:
-    """How all designs are run, in words."""
+    """Return the run options as text."""
     options = plan.context.options
     axes = {axis.name for axis in plan.grid.axes}
     parts = [
