@@ -41,7 +41,7 @@ ASKED = ["model.py:Folded", "--input", "1x3x64x64", "--hardware", "machine.toml"
 def test_advice_has_its_verdict_first(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["advise", *ASKED, "-o", "a.json", "-o", "a.md", "-o", "a.csv", "-o", "a.html"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("model.py:Folded could save ")
+    assert out.startswith("model.py:Folded: ") and " saves " in out
     assert "foldable batch norm" in out and "fuse_conv_bn_eval" in out
     assert "of the minimum time" in out
     assert json.loads(Path("a.json").read_text())["kind"] == "advice"
@@ -75,7 +75,7 @@ def test_formats_go_to_stdout(there: Path, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([*ASKED, "--measure"], "--measure tries findings on this machine; leave --hardware out"),
+        ([*ASKED, "--measure"], "--measure measures on this machine; leave --hardware out"),
         ([*ASKED, "--quick"], "--quick has no effect without --measure"),
         ([*ASKED, "-o", "a.png"], "are written as .json, .csv, .md, .html"),
         (["r.json", "--measure"], "--measure: r.json is a saved analysis"),

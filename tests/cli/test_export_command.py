@@ -46,9 +46,9 @@ def test_a_file_is_written_and_can_be_analysed(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["export", "mine.py:net"], "name a file to write: -o model.onnx or -o model.pt2"),
+        (["export", "mine.py:net"], "no file to write; add -o model.onnx or -o model.pt2"),
         (["export", "mine.py:net", "-o", "-"], "a model is written into a file"),
-        (["export", "mine.py:net", "-o", "a.pt"], "a model is written as .onnx, .pt2"),
+        (["export", "mine.py:net", "-o", "a.pt"], "models are written as .onnx, .pt2"),
         (["analyze", "missing.onnx"], "missing.onnx: no such file"),
         (["analyze", "resnet18", "--allow-pickle"], "has no effect on 'resnet18'"),
         (["analyze", "mine.py:net", "--weights", "w.pt"], "w.pt: no such file"),

@@ -65,7 +65,7 @@ def test_the_reference_is_one_of_the_designs(capsys: pytest.CaptureFixture[str])
         ("chanels=8,size=7", (), "did you mean 'channels'?"),
         ("channels=8,size=7", ("-o", "x.pdf"), "unknown suffix '.pdf'"),
         ("channels=8,size=7", ("-o", "x.trace.json"), "trace"),
-        ("channels=8,size=7", ("--executor", "gpu"), "there are local, processes and dask:"),
+        ("channels=8,size=7", ("--executor", "gpu"), "must be local, processes or dask:"),
         ("channels=8,size=7", ("--batch", "2", "--batch", "4"), "--batch"),
         ("balance=1:4:x2,channels=8,size=7", ("--jobs", "2"), "--jobs has no effect"),
         ("balance=1:4:x2,channels=8,size=7", ("--cold",), "--cold has no effect"),
@@ -82,7 +82,7 @@ def test_what_is_refused(
 def test_a_million_points_need_a_yes(capsys: pytest.CaptureFixture[str]) -> None:
     assert sweep("channels=1:1000:1,size=1:1000:1") == 2
     err = capsys.readouterr().err
-    assert "--sweep has 1,000,000 points of 2 designs, 2,000,000 captures, and takes about" in err
+    assert "--sweep has 1,000,000 points of 2 designs, 2,000,000 captures, about" in err
     assert "add --yes" in err
 
 

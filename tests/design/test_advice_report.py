@@ -20,18 +20,18 @@ from tests.design.advice_findings import FOLD, LOST, MOST, TRIED, add_findings, 
 
 
 def test_the_verdict_comes_first() -> None:
-    assert "could save 1.20 ms of" in advice(FOLD, MOST).summary
-    assert advice(FOLD, MOST).summary.endswith(": foldable batch norm, and 1 more finding")
-    assert "could save at most 1.20 ms of" in advice(MOST).summary
+    assert "foldable batch norm saves 1.20 ms of" in advice(FOLD, MOST).summary
+    assert advice(FOLD, MOST).summary.endswith("(minimum), and 1 more finding")
+    assert "saves at most 1.20 ms of" in advice(MOST).summary
     larger = replace(MOST, predicted_before_s=2e-3)
-    assert advice(larger, FOLD).summary.endswith(": foldable batch norm, and 1 more finding")
-    assert "nothing was found that would save time" in advice().summary
-    assert "saved 1.00 ms of 9.00 ms when it was tried" in advice(LOST, TRIED).summary
-    assert "no finding was confirmed" in advice(LOST).summary
+    assert "foldable batch norm saves" in advice(larger, FOLD).summary
+    assert "no finding, " in advice().summary
+    assert "saves 1.00 ms of 9.00 ms (measured)" in advice(LOST, TRIED).summary
+    assert "no finding confirmed" in advice(LOST).summary
     alone = replace(TRIED, note="its operators timed on their own")
-    assert "its operators took when they were timed on their own" in advice(alone).summary
+    assert "(measured, operators timed alone)" in advice(alone).summary
     worse = replace(MOST, predicted_before_s=1e-3, predicted_after_s=2e-3)
-    assert "no finding was confirmed that would save time" in advice(worse).summary
+    assert "no finding confirmed" in advice(worse).summary
 
 
 def test_findings_stand_in_a_table_with_what_was_measured() -> None:
@@ -41,13 +41,13 @@ def test_findings_stand_in_a_table_with_what_was_measured() -> None:
     assert [each["verdict"] for each in cells] == ["confirmed", "not confirmed", "not tried"]
     assert cells[0]["measured"] == "1.00 ms of 9.00 ms (500 µs … 1.50 ms)"
     assert cells[1]["measured"] == "-1.00 ms of 9.00 ms (-2.00 ms … 100 µs)"
-    assert cells[0]["saves"] == "1.20 ms (1.00 ms … 1.20 ms)"
-    assert cells[1]["where"] == "the whole model"
-    assert cells[2]["saves"] == "≤ 1.20 ms"
+    assert cells[0]["saving"] == "1.20 ms (1.00 ms … 1.20 ms)"
+    assert cells[1]["operators"] == "the whole model"
+    assert cells[2]["saving"] == "≤ 1.20 ms"
     facts = dict(
         line for block in report.blocks if isinstance(block, KeyValueBlock) for line in block.lines
     )
-    assert facts["Also looked at"] == "float16: 9 s instead of 1 s"
+    assert facts["No gain"] == "float16: 9 s instead of 1 s"
 
 
 def test_savings_are_not_to_be_added() -> None:
@@ -57,7 +57,7 @@ def test_savings_are_not_to_be_added() -> None:
         for block in advice(*findings).report().blocks
         if isinstance(block, Grid)
     ]
-    assert titles == ["Findings", "Findings, each on its own: savings do not add up"]
+    assert titles == ["Findings by saving", "Findings by saving (savings do not add up)"]
 
 
 def test_several_machines_say_what_a_rule_saves_on_each() -> None:

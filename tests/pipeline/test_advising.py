@@ -419,7 +419,7 @@ def test_a_failing_trial_is_a_note() -> None:
     (finding,) = analysis.findings
     found = trial(cast("Any", fails), analysis).of_operators(Proposal(finding=finding)).finding
     assert found.verdict is None
-    assert found.note == "not tried: it was ended"
+    assert found.note == "not measured: it was ended"
     # What was to be folded is not timed against nothing, as if that had been the change.
     swaps = (Swap(before=(analysis.operators[1],)),)
     proposal = Proposal(finding=finding, swaps=swaps)
@@ -463,4 +463,4 @@ def test_bounds_rule_no_layout_out() -> None:
     (variant,) = [each for each in variants_of(before) if each.name == "channels-last"]
     outcome = outcome_of(variant, before, after)
     assert outcome.finding is None and outcome.is_open
-    assert outcome.words.endswith("by their bounds")
+    assert outcome.words.endswith("(minimum time)")

@@ -161,11 +161,11 @@ def test_a_point_that_cannot_be_built_is_a_reason_and_no_crash(machine: Hardware
     [
         ((STANDARD, SEPARABLE), "chanels=8,size=7", "did you mean 'channels'"),
         ((STANDARD, SEPARABLE), "channels=8", "the variable 'size' of .* has no axis"),
-        ((STANDARD, STANDARD), "channels=8,size=7", "given twice"),
-        ((STANDARD,), "channels=8,size=7", "at least two designs"),
+        ((STANDARD, STANDARD), "channels=8,size=7", "duplicate design"),
+        ((STANDARD,), "channels=8,size=7", "requires two designs"),
         ((STANDARD, "saved.json"), "channels=8,size=7", "cannot be swept"),
         ((STANDARD, SEPARABLE), "channels=8,size=7,batch=0|1", "whole numbers from 1"),
-        ((STANDARD, SEPARABLE), "channels=8,size=7,dtype=int8", "floating type"),
+        ((STANDARD, SEPARABLE), "channels=8,size=7,dtype=int8", "floating-point type"),
         ((STANDARD, SEPARABLE), "channels=8,size=7,layout=nhwc", "contiguous and channels-last"),
         ((STANDARD, SEPARABLE), "channels=8,size=7,threads=9", "choose 1 to 2"),
         ((STANDARD, "conv3d({channels}"), "channels=8,size=7", "unclosed"),
@@ -377,7 +377,7 @@ def test_known_machines_stand_at_their_own_balance(machine: HardwareProfile) -> 
     ("axes", "said"),
     [
         ("balance=1:8:x2,channels=8|16", "cannot vary beside"),
-        ("balance=4", "at least two"),
+        ("balance=4", "two or more numbers"),
         ("balance=0:4:1", "above 0"),
         ("balance=a|b", "above 0"),
     ],

@@ -97,7 +97,7 @@ def test_of_two_files_one_of_which_is_wrong_none_is_written(
     pytest.importorskip("onnxscript")
     monkeypatch.setattr(exporting, "_content", wrong)
     files = [tmp_path / "a.onnx", tmp_path / "a.pt2"]
-    with pytest.raises(RooflineError, match=r"a\.pt2: not written: what it gives differs"):
+    with pytest.raises(RooflineError, match=r"a\.pt2: not written: outputs differ"):
         roofline.export(model(), "2x4", files=files)
     assert not list(tmp_path.iterdir())
 

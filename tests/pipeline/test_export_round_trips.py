@@ -137,7 +137,7 @@ def test_what_differs_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(exporting, "_content", wrong)
     path = tmp_path / "a.pt2"
-    with pytest.raises(RooflineError, match=r"not written: what it gives differs .* by \d") as said:
+    with pytest.raises(RooflineError, match=r"not written: outputs differ .* by \d") as said:
         roofline.export(nn.Sequential(nn.Linear(4, 3)), "2x4", files=path)
     assert said.value.exit_code == 1
     assert not path.exists()
@@ -161,9 +161,9 @@ def test_models_that_cannot_be_exported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "options", "words"),
     [
-        ("a.h5", {}, r"a model is written as \.onnx, \.pt2"),
+        ("a.h5", {}, r"models are written as \.onnx, \.pt2"),
         ("missing/a.pt2", {}, "does not exist; create it first"),
-        ([], {}, "name a file to write"),
+        ([], {}, "no file to write"),
         ("a.pt2", {"opset": 18}, r"opset=18 is about \.onnx files"),
     ],
 )

@@ -394,7 +394,7 @@ def test_budgets() -> None:
         ({"samples": IMAGE}, InputError, "samples have no effect without sensitivity=True"),
         ({"rounds": 3}, InputError, "rounds=3 has no effect without measure=True"),
         ({"rounds": 0, "measure": True}, InputError, "rounds=0: must be a whole number"),
-        ({"measure": True}, InputError, "measure=True times the models on this machine, and"),
+        ({"measure": True}, InputError, "measure=True measures on this machine, but"),
         ({"measure": 1}, InputError, "measure=1: must be True or False"),
         ({"sensitivity": "yes"}, InputError, "sensitivity='yes': must be True or False"),
         ({"force": None}, InputError, "force=None: must be True or False"),

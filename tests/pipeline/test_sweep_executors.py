@@ -164,14 +164,14 @@ def test_a_design_that_ends_every_worker_is_named(machine: HardwareProfile, tmp_
     file = mortal(tmp_path, always=8)
     designs = (f"{file}:Block({{n}})@1x{{n}}x6x6", "conv2d({n},{n},3)@6x6")
     how: dict[str, Any] = {"axes": "n=7:10:+1", "hardware": machine, "names": ("deadly", "other")}
-    with pytest.raises(MeasurementError, match="deadly at n 8 ends every process that captures it"):
+    with pytest.raises(MeasurementError, match="deadly at n 8 crashes every process"):
         roofline.sweep(*designs, executor="processes", jobs=2, **how)
 
 
 def test_an_executor_that_is_shut_down_is_refused(machine: HardwareProfile) -> None:
     executor = ThreadPoolExecutor(1)
     executor.shutdown()
-    with pytest.raises(InputError, match="takes no work"):
+    with pytest.raises(InputError, match="accepts no jobs"):
         swept(machine, executor=executor)
 
 
