@@ -111,7 +111,10 @@ def test_equal_things_are_said_to_be(capsys: pytest.CaptureFixture[str]) -> None
         ([NET], "two models or variants"),
         ([NET, NET, "--reference", "squeezenet1_0"], "did you mean 'squeezenet1_1'"),
         ([NET, "--dtype", "float32", "--dtype", "float32"], "--dtype float32: given twice"),
-        ([NET, "--layout", "contiguous", "--layout", "contiguous"], "--layout contiguous: given twice"),
+        (
+            [NET, "--layout", "contiguous", "--layout", "contiguous"],
+            "--layout contiguous: given twice",
+        ),
         ([NET, "--layout", "rows"], "rows"),
         ([NET, NET, "--channels-last", "--layout", "contiguous"], "write --layout channels-last"),
         ([NET, NET, "--executor", "dask:x"], "--executor: has no effect without --sweep"),

@@ -179,8 +179,8 @@ def test_a_format_on_stdout(file: str, capsys: pytest.CaptureFixture[str]) -> No
     [
         (("no_such_model",), "unknown model 'no_such_model'"),
         (("resnet18", "-o", "a.png"), "are written as .json, .csv, .md, .html"),
-        (("resnet18", "-o", "-"), "-o - takes --format as well"),
-        (("resnet18", "--dtype", "int8"), "parameters take a floating type"),
+        (("resnet18", "-o", "-"), "add the format of stdout"),
+        (("resnet18", "--dtype", "int8"), "must be a floating type"),
         (("resnet18", "--batch", "0"), "--batch 0: must be a whole number from 1"),
     ],
 )

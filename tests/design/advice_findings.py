@@ -19,9 +19,7 @@ FOLD = Finding(
     saving_low_s=1.0e-3,
     saving_high_s=1.2e-3,
 )
-MOST = replace(
-    FOLD, rule="layout copy", basis="at most", saving_low_s=None, saving_high_s=None
-)
+MOST = replace(FOLD, rule="layout copy", basis="at most", saving_low_s=None, saving_high_s=None)
 TRIED = replace(
     FOLD,
     measured_before_s=9e-3,

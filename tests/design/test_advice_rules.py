@@ -113,7 +113,7 @@ def test_a_convolution_without_padding_could_take_in_the_norm_before_it() -> Non
     model = nn.Sequential(conv(32, 32), nn.ReLU(), nn.BatchNorm2d(32), conv(32, 32, 1))
     found = found_in(model, 1, 32, 32, 32)["batch norm after an activation"]
     assert "1 before a convolution without padding" in found.evidence
-    assert "can be folded into that one" in found.change
+    assert "can be folded into it" in found.change
 
 
 @pytest.mark.parametrize(

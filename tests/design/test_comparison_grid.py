@@ -110,7 +110,7 @@ def test_what_is_no_grid() -> None:
         Comparison.of([small(), small()], [small()], names=["a", "b"])
     one = torch.nn.ReLU()
     for hardware, words in (
-        ([], "an empty list"),
+        ([], "the list is empty"),
         ([STREAMS, STREAMS], "'streams' is given twice"),
     ):
         with pytest.raises(InputError, match=words):

@@ -33,7 +33,7 @@ def test_what_is_written_is_read_back_equal(tmp_path: Path, kept: Any) -> None:
 def test_other_suffixes_and_missing_files_say_the_fix(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"must end in \.json"):
         write_baseline(cost(), tmp_path / "b.toml")
-    with pytest.raises(InputError, match="update=True writes the first"):
+    with pytest.raises(InputError, match="write it with update=True"):
         read_baseline(tmp_path / "none.json")
 
 
@@ -165,6 +165,6 @@ def test_an_analysis_of_a_first_pass_is_no_baseline(tmp_path: Path) -> None:
 )
 def test_options_of_what_was_counted_already_are_refused(option: dict[str, Any]) -> None:
     (name,) = option
-    with pytest.raises(InputError, match=f"{name} has no effect on what was counted already"):
+    with pytest.raises(InputError, match=f"{name} has no effect on a given analysis or cost"):
         checked(cost(), **option)
     assert checked(cost()).now == cost()
