@@ -111,7 +111,7 @@ def test_what_is_no_grid() -> None:
     one = torch.nn.ReLU()
     for hardware, words in (
         ([], "the list is empty"),
-        ([STREAMS, STREAMS], "'streams' is given twice"),
+        ([STREAMS, STREAMS], "hardware='streams': given twice"),
     ):
         with pytest.raises(InputError, match=words):
             roofline.compare(one, one, inputs=(1, 2), hardware=hardware)
