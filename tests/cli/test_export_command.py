@@ -47,7 +47,7 @@ def test_a_file_is_written_and_can_be_analysed(
     ("arguments", "words"),
     [
         (["export", "mine.py:net"], "no file to write; add -o model.onnx or -o model.pt2"),
-        (["export", "mine.py:net", "-o", "-"], "a model is written into a file"),
+        (["export", "mine.py:net", "-o", "-"], "a model cannot be written to stdout"),
         (["export", "mine.py:net", "-o", "a.pt"], "models are written as .onnx, .pt2"),
         (["analyze", "missing.onnx"], "missing.onnx: no such file"),
         (["analyze", "resnet18", "--allow-pickle"], "has no effect on 'resnet18'"),

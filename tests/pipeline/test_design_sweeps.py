@@ -166,7 +166,7 @@ def test_a_point_that_cannot_be_built_is_a_reason_and_no_crash(machine: Hardware
         ((STANDARD, "saved.json"), "channels=8,size=7", "cannot be swept"),
         ((STANDARD, SEPARABLE), "channels=8,size=7,batch=0|1", "whole numbers from 1"),
         ((STANDARD, SEPARABLE), "channels=8,size=7,dtype=int8", "floating-point type"),
-        ((STANDARD, SEPARABLE), "channels=8,size=7,layout=nhwc", "contiguous and channels-last"),
+        ((STANDARD, SEPARABLE), "channels=8,size=7,layout=nhwc", "contiguous or channels-last"),
         ((STANDARD, SEPARABLE), "channels=8,size=7,threads=9", "choose 1 to 2"),
         ((STANDARD, "conv3d({channels}"), "channels=8,size=7", "unclosed"),
         ((STANDARD, "no-such-model"), "channels=8|9,size=7", "no-such-model: unknown model"),
@@ -376,7 +376,7 @@ def test_known_machines_stand_at_their_own_balance(machine: HardwareProfile) -> 
 @pytest.mark.parametrize(
     ("axes", "said"),
     [
-        ("balance=1:8:x2,channels=8|16", "cannot vary beside"),
+        ("balance=1:8:x2,channels=8|16", "cannot vary with"),
         ("balance=4", "two or more numbers"),
         ("balance=0:4:1", "above 0"),
         ("balance=a|b", "above 0"),
@@ -392,7 +392,7 @@ def test_a_single_value_may_stand_beside_balance(machine: HardwareProfile) -> No
         "conv2d({c},8,1)@9x9", "conv2d({c},4,1)@9x9", axes="balance=1|2,c=8", hardware=machine
     )
     assert result.run == "1x8x9x9 float32"
-    with pytest.raises(InputError, match="no hardware ceilings for float64"):
+    with pytest.raises(InputError, match="no ceilings for float64"):
         roofline.sweep(
             "conv2d(8,8,1)@9x9",
             "conv2d(8,4,1)@9x9",

@@ -47,7 +47,7 @@ def test_without_the_exporter_its_extra_is_named(
         raise ModuleNotFoundError("No module named 'onnxscript'", name="onnxscript")
 
     monkeypatch.setattr(torch.onnx, "export", fail)
-    with pytest.raises(ModelError, match=r"the package onnxscript: .*'roofline\[onnx\]'"):
+    with pytest.raises(ModelError, match=r"package onnxscript; .*'roofline\[onnx\]'"):
         roofline.export(model(), "2x4", files=tmp_path / "b.onnx")
 
 
