@@ -16,7 +16,7 @@ from roofline.latency.features import FRESH_BYTE, features_of, fresh_bytes, log2
 from roofline.latency.learning import SHARED_FEATURES, Example, GroupModel
 from roofline.latency.samples import OperatorFeatures
 from roofline.placement import Placement, Roof, place
-from roofline.quantization.native_variants import quantize_int8, int8_kernels, int8_problem
+from roofline.quantization.native_variants import int8_kernels, int8_problem, quantize_int8
 from roofline.run import Run
 from roofline.workload.capture.passes import capture
 from roofline.workload.capture.training import TrainingConfig

@@ -179,9 +179,7 @@ def test_a_type_that_torch_has_no_kernels_for_is_said_to_be_slow() -> None:
     other = analysed(nn.Linear(64, 64), 8, 64, profile=profile, dtype="float16")
     variant = Variant(rule="lower precision", name="float16", change="do it")
     found = outcome_of(variant, analysis, other)
-    assert found.words == (
-        "float16: reachable GEMM 7.00 GFLOP/s, instead of 208 GFLOP/s"
-    )
+    assert found.words == ("float16: reachable GEMM 7.00 GFLOP/s, instead of 208 GFLOP/s")
     assert not found.is_open
 
 

@@ -270,7 +270,9 @@ def test_who_cannot_leave_this_process_is_measured_in_it(monkeypatch: pytest.Mon
     )
     found = measure_interleaved([goes, stays], rounds=1, on=fake_bench)
     assert not found.own_processes
-    assert found.conditions[1].startswith("measured in this process, not in fresh ones: a is defined")
+    assert found.conditions[1].startswith(
+        "measured in this process, not in fresh ones: a is defined"
+    )
     assert measure_interleaved([goes, candidate("c")], rounds=1, on=fake_bench).own_processes
     assert where == ["this", "new"]
 

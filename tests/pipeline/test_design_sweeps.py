@@ -340,7 +340,7 @@ def test_crossings_are_where_bounds_are_equal(machine: HardwareProfile) -> None:
 
 def test_designs_of_other_inputs_are_said_to_be_so(machine: HardwareProfile) -> None:
     few, many = "linear(8,8)@1x8", "linear(8,n)@4x8"
-    said = f"inputs differ, and times are those of whole passes: {few} 1x8 float32; {many} 4x8"
+    said = f"inputs differ, times are per pass: {few} 1x8 float32, {many} 4x8"
     found = roofline.sweep(few, many, axes="n=8|16", hardware=machine)
     assert any(each.startswith(said) for each in found.warnings)
     ridge = roofline.sweep(few, many, axes="n=8,balance=1:4:x2", hardware=machine)

@@ -205,7 +205,9 @@ RULES: Mapping[Rule, bool] = {
 """Rules; True: needs predictions, because minimum times do not depend on kernel efficiency."""
 
 
-def proposals_of(analysis: Analysis, predictor: OperatorPredictor | None = None) -> tuple[Proposal, ...]:
+def proposals_of(
+    analysis: Analysis, predictor: OperatorPredictor | None = None
+) -> tuple[Proposal, ...]:
     """Return the proposals of all rules, largest saving first."""
     subject = Subject(analysis, predictor)
     is_bound = subject.basis == "bound"
@@ -214,6 +216,8 @@ def proposals_of(analysis: Analysis, predictor: OperatorPredictor | None = None)
     return tuple(sorted(found, key=lambda each: -(each.finding.saving_s or 0.0)))
 
 
-def findings_of(analysis: Analysis, predictor: OperatorPredictor | None = None) -> tuple[Finding, ...]:
+def findings_of(
+    analysis: Analysis, predictor: OperatorPredictor | None = None
+) -> tuple[Finding, ...]:
     """Return the findings of `proposals_of`."""
     return tuple(each.finding for each in proposals_of(analysis, predictor))
