@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from roofline.pipeline.quantizing import quantize as quantize
     from roofline.pipeline.scaling import scale as scale
     from roofline.pipeline.sweeps import sweep as sweep
+    from roofline.pipeline.traces import read_trace as read_trace
     from roofline.pipeline.tracking import track as track
     from roofline.pipeline.validations import validate as validate
     from roofline.quantization.result import Quantization as Quantization
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
     from roofline.substitution.result import Optimization as Optimization
     from roofline.substitution.rules.rule import Rule as Rule
     from roofline.substitution.rules.rule import register_rule as register_rule
+    from roofline.traces.comparison import TraceComparison as TraceComparison
+    from roofline.traces.result import TraceAnalysis as TraceAnalysis
     from roofline.workload.formulas.registry import Flop as Flop
     from roofline.workload.formulas.registry import formula as formula
     from roofline.workload.inputs import Inputs as Inputs
@@ -88,12 +91,15 @@ _NAMES = {
     "roofline.pipeline.scaling": "scale",
     "roofline.pipeline.sweeps": "sweep",
     "roofline.pipeline.tracking": "track",
+    "roofline.pipeline.traces": "read_trace",
     "roofline.pipeline.validations": "validate",
     "roofline.quantization.result": "Quantization",
     "roofline.result": "Result read_result",
     "roofline.scaling.result": "Scaling",
     "roofline.substitution.result": "Optimization",
     "roofline.substitution.rules.rule": "Rule register_rule",
+    "roofline.traces.comparison": "TraceComparison",
+    "roofline.traces.result": "TraceAnalysis",
     "roofline.workload.formulas.registry": "Flop formula",
     "roofline.workload.inputs": "Inputs",
     "roofline.workload.models.files.formats": "StoredModel",

@@ -54,6 +54,9 @@ _HOMES = {
     "optimization": "roofline.substitution.result",
     "quantization": "roofline.quantization.result",
     "scaling": "roofline.scaling.result",
+    "trace": "roofline.traces.result",
+    "trace advice": "roofline.traces.advice",
+    "trace comparison": "roofline.traces.comparison",
     "validation": "roofline.latency.validation",
 }
 """Modules of result kinds, imported when such a file is read."""

@@ -36,10 +36,11 @@ ALLOWED["counters"] = {*ALLOWED["analysis"], "analysis"}
 ALLOWED["substitution"] = {*ALLOWED["design"], "design"}
 ALLOWED["quantization"] = {*ALLOWED["design"], "design"}
 ALLOWED["llm"] = {*ALLOWED["quantization"], "quantization"}
+ALLOWED["traces"] = {*ALLOWED["analysis"], "analysis"}
 ALLOWED["scaling"] = {*ALLOWED["analysis"], "analysis"}
 ALLOWED["pipeline"] = {
     *ALLOWED["design"],
-    *("design", "counters", "substitution", "quantization", "llm", "scaling", "render"),
+    *("design", "counters", "substitution", "quantization", "llm", "scaling", "traces", "render"),
 }
 ALLOWED["cli"] = {*ALLOWED["pipeline"], "pipeline"}
 ALLOWED["testing"] = {*ALLOWED["pipeline"], "pipeline"}

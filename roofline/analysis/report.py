@@ -50,7 +50,7 @@ from roofline.core.sampling import (
 )
 from roofline.core.text import counted, printable
 from roofline.core.units import format_bytes, format_percent, format_s, format_si
-from roofline.errors import argument
+from roofline.errors import InputError, argument
 from roofline.latency.prediction import BOUND_ONLY, FAULTS_MATTER, RunPrediction
 from roofline.latency.samples import EarlierRun, RunMeasurement
 from roofline.machine.quantities import age
@@ -138,15 +138,14 @@ def _limits(analysis: Analysis) -> Iterable[str]:
 
 def analysis_blocks(analysis: Analysis, view: View) -> Iterable[Block]:
     """Yield facts, tables, findings, warnings and next steps."""
+    by = view.by
+    if by == "kernel":
+        raise InputError(f"{argument('by', by)}: kernels are known of traces alone")
     yield KeyValueBlock(lines=tuple(_facts(analysis, view)))
-    if analysis.run.train and view.by != "phase" and analysis.operators:
+    if analysis.run.train and by != "phase" and analysis.operators:
         yield group_grid(analysis, "phase", view)
     if analysis.operators:
-        yield (
-            operator_grid(analysis, view)
-            if view.by == "operator"
-            else group_grid(analysis, view.by, view)
-        )
+        yield operator_grid(analysis, view) if by == "operator" else group_grid(analysis, by, view)
     if unknown := groups_of_unknown(analysis):
         yield unknown_grid(unknown)
     if view.verbose:

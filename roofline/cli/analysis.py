@@ -1,4 +1,4 @@
-"""Commands analyze, profile, predict, advise and show."""
+"""Commands analyze, profile, predict, advise, trace and show."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 from roofline.cli import candidates
 from roofline.cli.options import (
     LAYERS,
+    MACHINE,
     MEASURING,
     PASS,
     QUICK,
@@ -35,6 +36,7 @@ from roofline.errors import IncompleteError, InputError
 if TYPE_CHECKING:
     from roofline.analysis import Analysis
 
+TRACE = "Trace"
 _FORMATS = ".json .csv .md .html .png .svg"
 
 
@@ -259,8 +261,12 @@ def advise(
     analyze, or a saved analysis (.json), whose findings are shown.
     """
     from roofline.design.advice.result import Advice, read_advice
+    from roofline.traces.reading import is_trace
 
     view = View(top=top)
+    if is_trace(model):
+        _advise_on_trace(context, model, run["hardware"], view, output)
+        return
     output.check(Advice)
     if str(model).endswith(".json"):
         if measure:
@@ -286,6 +292,101 @@ def advise(
                 **run,
             )
     output.present(advice, view)
+
+
+def _advise_on_trace(
+    context: click.Context, file: str, hardware: Any, view: View, output: Output
+) -> None:
+    from roofline.traces.advice import TraceAdvice
+
+    for name, written in given_options(context):
+        if name not in ("model", "hardware", "top", "outputs", "force", "format", "verbose"):
+            raise InputError(f"{written} has no effect on {file}, which is a trace")
+    output.check(TraceAdvice)
+    from roofline.pipeline.traces import read_trace
+
+    with progress_bar("Reading") as progress:
+        found = read_trace(file, hardware=hardware, progress=progress)
+    output.present(TraceAdvice.of(found), view)
+
+
+@command(
+    "trace",
+    click.Argument(["file"], type=FileName()),
+    value(
+        "--hardware NAME|FILE",
+        "Machine of the trace.  [default: by the device in the trace]",
+        title=MACHINE,
+        shell_complete=candidates.machines,
+    ),
+    value("--threads N", "Compute threads, of traces of a CPU.", title=MACHINE, type=int),
+    value(
+        "--step N|all",
+        "Profiler step.  [default: all, medians of equal ones]",
+        title=TRACE,
+    ),
+    value(
+        "--capture FILE",
+        "Trace of the capture of CUDA or HIP graphs.",
+        title=TRACE,
+        type=FileName(),
+    ),
+    value(
+        "--execution FILE",
+        "Execution trace of the same run, for missing shapes.",
+        title=TRACE,
+        type=FileName(),
+    ),
+    value(
+        "--by",
+        "Rows of the table.",
+        title=REPORT,
+        type=click.Choice(["operator", "module", "type", "phase", "kernel"]),
+        default="operator",
+    ),
+    top_option("rows"),
+    value(
+        "--depth N",
+        "Levels of the tree of --by module.  [default: 2]",
+        title=REPORT,
+        type=click.IntRange(min=0, max=100),
+    ),
+    output_pack(_FORMATS),
+)
+def trace(
+    file: Path,
+    hardware: str | None,
+    threads: int | None,
+    step: str | None,
+    capture: Path | None,
+    execution: Path | None,
+    by: Any,
+    top: int | None,
+    depth: int | None,
+    output: Output,
+) -> None:
+    """Read a torch.profiler trace: measured operators under a machine's ceilings.
+
+    FILE is a trace of Kineto (.json, .json.gz) or an execution trace. Operators need shapes:
+    torch.profiler.profile(record_shapes=True). --capture names the trace of the capture of the
+    graphs that are launched in FILE.
+    """
+    from roofline.traces.result import TraceAnalysis
+
+    output.check(TraceAnalysis)
+    from roofline.pipeline.traces import read_trace
+
+    with progress_bar("Reading") as progress:
+        result = read_trace(
+            file,
+            hardware=hardware,
+            step=step,
+            capture=capture,
+            execution=execution,
+            threads=threads,
+            progress=progress,
+        )
+    output.present(result, View(by=by, top=top, depth=depth))
 
 
 @command(

@@ -108,6 +108,11 @@ def compare(
     and --layout make variants of every model; several --hardware compare machines. --measure times
     all of them here, interleaved. --sweep compares designs over ranges of sizes.
     """
+    from roofline.traces.reading import is_trace
+
+    if any(map(is_trace, models)):
+        _compare_traces(models, run["hardware"], top, output)
+        return
     run["channels_last"] = _layouts(run.pop("layouts"), channels_last=run["channels_last"])
     from roofline.design.comparison.result import Comparison
 
@@ -163,6 +168,24 @@ def compare(
             **run,
         )
     output.present(result, view)
+
+
+def _compare_traces(files: tuple[str, ...], hardware: Any, top: int | None, output: Output) -> None:
+    from roofline.traces.comparison import TraceComparison
+    from roofline.traces.reading import is_trace
+
+    if len(files) != 2 or not all(map(is_trace, files)):
+        raise InputError(f"traces are compared in pairs, before and after; got {', '.join(files)}")
+    output.check(TraceComparison)
+    from roofline.pipeline.traces import read_trace
+
+    machines: list[Any] = list(hardware) if isinstance(hardware, list) else [hardware] * 2
+    with progress_bar("Reading") as progress:
+        before, after = (
+            read_trace(file, hardware=machine, progress=progress)
+            for file, machine in zip(files, machines, strict=False)
+        )
+    output.present(TraceComparison.of(before, after), View(top=top))
 
 
 def _layouts(layouts: tuple[str, ...], *, channels_last: bool) -> bool | list[bool]:

@@ -43,6 +43,7 @@ _GROUPS = {
         "predict": "Predict the time of a model without running it.",
         "compare": "Compare models, designs and settings on one or several machines.",
         "advise": "List changes of a model that save time.",
+        "trace": "Place the operators of a profiler trace under ceilings.",
         "show": "Show a saved result; needs no torch.",
     },
     "Machine": {

@@ -24,7 +24,7 @@ from roofline.core.units import (
 )
 from roofline.errors import InputError, argument
 
-By = Literal["operator", "module", "type", "phase"]
+By = Literal["operator", "module", "type", "phase", "kernel"]
 
 _ROWS = 10
 _DEPTH = 2

@@ -1,0 +1,1 @@
+"""Profiler traces: events, kernels linked to operators, and the timeline of a step."""

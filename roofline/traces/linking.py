@@ -1,0 +1,203 @@
+"""Kernels of a trace linked to the operators that launched them."""
+
+from __future__ import annotations
+
+import difflib
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roofline.traces.reading import Details, Kind, Signature, Trace
+
+Evidence = Literal[
+    "external id", "correlation", "nesting", "graph capture", "host", "graph", "none"
+]
+"""Evidence that links a kernel to its operator: an id that both carry; that of the runtime call
+that launched it; the place of that call within an operator; the same launch in a trace of the
+graph's capture. ``host``: the operator ran on the CPU itself. ``graph`` (a graph launch without
+such a trace) and ``none`` link nothing."""
+
+
+class Nesting:
+    """Operators, modules and annotations of one trace, each within others of its thread."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        events = trace.events
+        self.parent = np.full(len(events.kind), -1, np.int64)
+        self._starts: dict[int, list[float]] = {}
+        self._places: dict[int, list[int]] = {}
+        self._ends = events.end
+        places = events.of(Kind.OPERATOR, Kind.MODULE, Kind.ANNOTATION)
+        # Of events that start together, the longest holds the others.
+        order = np.lexsort((-events.duration[places], events.start[places], events.track[places]))
+        open_: list[int] = []
+        track = -1
+        for place in map(int, places[order]):
+            if events.track[place] != track:
+                track, open_ = int(events.track[place]), []
+                self._starts[track], self._places[track] = [], []
+            while open_ and self._ends[open_[-1]] < self._ends[place]:
+                open_.pop()
+            if open_:
+                self.parent[place] = open_[-1]
+            open_.append(place)
+            self._starts[track].append(float(events.start[place]))
+            self._places[track].append(place)
+
+    def around(self, place: int) -> Iterator[int]:
+        """Yield an event and those that it is within, innermost first."""
+        while place >= 0:
+            yield place
+            place = int(self.parent[place])
+
+    def operator_at(self, track: int, time: float) -> int:
+        """Return the innermost operator of a thread at a time; -1: none."""
+        starts = self._starts.get(track)
+        if not starts or (before := bisect_right(starts, time)) == 0:
+            return -1
+        kinds = self.trace.events.kind
+        for place in self.around(self._places[track][before - 1]):
+            if self._ends[place] >= time and kinds[place] == Kind.OPERATOR:
+                return place
+        return -1
+
+    def module_path(self, place: int) -> str:
+        """Return the modules that an event runs in, outermost first; "" where none is known."""
+        kinds = self.trace.events.kind
+        names = [
+            self.trace.name_of(each).removeprefix("nn.Module: ")
+            for each in self.around(place)
+            if kinds[each] == Kind.MODULE
+        ]
+        return ".".join(reversed(names))
+
+    def named(self, place: int, *parts: str) -> bool:
+        """Return whether an event, or one that it is within, has one of `parts` in its name."""
+        return any(
+            part in self.trace.name_of(each) for each in self.around(place) for part in parts
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """Kernels and copies of a trace by their start, with the operators that launched them.
+
+    ``operator`` is the place of the innermost operator in its trace (-1: none); ``in_capture`` says
+    that this is the trace of a graph's capture. ``launch`` is the place of the runtime call.
+    """
+
+    kernels: NDArray[np.intp]
+    operator: NDArray[np.int64]
+    path: list[Evidence]
+    launch: NDArray[np.int64]
+
+    def share(self, trace: Trace, path: Evidence) -> float:
+        """Return the share of kernel time that has a link of a kind."""
+        times = trace.events.duration[self.kernels]
+        total = float(times.sum())
+        chosen = np.fromiter((each == path for each in self.path), bool, len(self.path))
+        return float(times[chosen].sum()) / total if total else 0.0
+
+
+def _first(places: NDArray[np.intp], keys: NDArray[np.int64]) -> dict[int, int]:
+    """Return places by their keys, the last of equal ones."""
+    return {
+        key: place
+        for place, key in zip(places.tolist(), keys[places].tolist(), strict=True)
+        if key > 0
+    }
+
+
+def link(nesting: Nesting, capture: Nesting | None = None) -> Links:
+    """Return the kernels of a trace with their operators; `capture` is that of its graphs."""
+    trace = nesting.trace
+    events = trace.events
+    kernels = events.of(Kind.KERNEL, Kind.COPY)
+    operators = _first(events.of(Kind.OPERATOR), events.external)
+    launches = _first(events.of(Kind.LAUNCH), events.correlation)
+    found = np.full(len(kernels), -1, np.int64)
+    called = np.full(len(kernels), -1, np.int64)
+    paths: list[Evidence] = []
+    graphs: dict[int, list[int]] = {}
+    for number, kernel in enumerate(kernels.tolist()):
+        path: Evidence = "none"
+        launch = launches.get(int(events.correlation[kernel]), -1)
+        called[number] = launch
+        if (place := operators.get(int(events.external[kernel]), -1)) >= 0:
+            path = "external id"
+        elif launch >= 0 and "GraphLaunch" in trace.name_of(launch):
+            path = "graph"
+            graphs.setdefault(launch, []).append(number)
+        elif launch >= 0:
+            if (place := operators.get(int(events.external[launch]), -1)) >= 0:
+                path = "correlation"
+            else:
+                start = float(events.start[launch])
+                place = nesting.operator_at(int(events.track[launch]), start)
+                path = "nesting" if place >= 0 else "none"
+        found[number] = place
+        paths.append(path)
+    if capture is not None:
+        for numbers in graphs.values():
+            for number, place in _captured(trace, kernels[numbers].tolist(), capture):
+                found[numbers[number]] = place
+                paths[numbers[number]] = "graph capture"
+    return Links(kernels=kernels, operator=found, path=paths, launch=called)
+
+
+def on_host(nesting: Nesting, is_counted: Callable[[str], bool]) -> Links:
+    """Return operators of a CPU as their own kernels: the outermost that are counted."""
+    trace = nesting.trace
+    found: list[int] = []
+    for place in trace.events.of(Kind.OPERATOR).tolist():
+        if not is_counted(trace.name_of(place)) or signature_of(trace, place) is None:
+            continue
+        around = (each for each in nesting.around(place) if each != place)
+        if not any(
+            trace.events.kind[each] == Kind.OPERATOR
+            and is_counted(trace.name_of(each))
+            and signature_of(trace, each) is not None
+            for each in around
+        ):
+            found.append(place)
+    return Links(
+        kernels=np.array(found, np.intp),
+        operator=np.array(found, np.int64),
+        path=["host"] * len(found),
+        launch=np.full(len(found), -1, np.int64),
+    )
+
+
+def _captured(trace: Trace, kernels: Iterable[int], capture: Nesting) -> Iterator[tuple[int, int]]:
+    """Yield numbers of a graph's kernels with operators of its capture, by order and name."""
+    events = capture.trace.events
+    launched: list[tuple[str, int]] = []
+    by_id = _first(events.of(Kind.OPERATOR), events.external)
+    for place in events.of(Kind.LAUNCH).tolist():
+        detail = capture.trace.details[events.detail[place]]
+        if isinstance(detail, Details) and detail.kernel:
+            operator = by_id.get(int(events.external[place]), -1)
+            if operator < 0:
+                operator = capture.operator_at(int(events.track[place]), float(events.start[place]))
+            launched.append((detail.kernel, operator))
+    matcher = difflib.SequenceMatcher(
+        None,
+        [trace.name_of(each) for each in kernels],
+        [name for name, _ in launched],
+        autojunk=False,
+    )
+    for one, other, length in matcher.get_matching_blocks():
+        for step in range(length):
+            if (operator := launched[other + step][1]) >= 0:
+                yield one + step, operator
+
+
+def signature_of(trace: Trace, place: int) -> Signature | None:
+    """Return the arguments of an operator; None where shapes were not recorded."""
+    found = trace.details[trace.events.detail[place]]
+    return found if isinstance(found, Signature) else None

@@ -1,0 +1,251 @@
+"""Traces as results: counts, times, the machine, and traces of torch's own profiler."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile
+
+import roofline
+from roofline.errors import FileFormatError, HardwareError, InputError
+from roofline.pipeline.traces import element_type, read_trace
+from roofline.result import read_result
+from roofline.traces.result import TraceAnalysis
+
+from .events import H100, PRODUCT, Events, product_step
+
+
+def steps(tmp_path: Path, *, number: int = 3, **top: Any) -> Path:
+    events = Events(**top)
+    for step in range(number):
+        start = 100.0 * step
+        events.add("user_annotation", f"ProfilerStep#{step}", start, 90)
+        product_step(events, start, wait=10 + step)
+    return events.save(tmp_path / "t.json")
+
+
+def test_an_operator_is_counted_timed_and_placed(tmp_path: Path) -> None:
+    found = read_trace(steps(tmp_path))
+    (row,) = found.operators
+    assert (row.op, row.flop, row.macs) == ("aten.mm", 2 * 8 * 16 * 32, 8 * 16 * 32)
+    assert row.traffic_bytes == 2 * (8 * 16 + 16 * 32 + 8 * 32)
+    assert row.measured_times_s == pytest.approx((5e-6,) * 3)
+    assert found.hardware.name == "h100"
+    assert found.machine_source == "device 'NVIDIA H100 80GB HBM3'"
+    assert found.modeled_share == found.linked_share == 1
+    assert row.eager_min_time_s is not None
+    assert 0 < row.eager_min_time_s < 5e-6
+    assert len(found.steps) == 3
+
+
+def test_one_step_can_be_chosen(tmp_path: Path) -> None:
+    path = steps(tmp_path)
+    assert [each.name for each in read_trace(path, step=1).steps] == ["step 1"]
+    with pytest.raises(InputError, match=r"step=9: no such step; the trace has 0, 1, 2"):
+        read_trace(path, step=9)
+
+
+def test_what_cannot_be_counted_keeps_its_time(tmp_path: Path) -> None:
+    events = Events()
+    product_step(events)
+    number = events.operator("mylab::soft_clip", 50, 5, **PRODUCT)
+    events.kernel("soft_clip", 60, 15, correlation=events.launch(51), **{"External id": number})
+    found = read_trace(events.save(tmp_path / "t.json"))
+    (other,) = found.unmodeled
+    assert (other.operator, other.calls) == ("mylab::soft_clip", 1)
+    assert other.time_s == pytest.approx(15e-6)
+    assert "no mylab.soft_clip" in other.reason
+    assert found.modeled_share == pytest.approx(0.25)
+
+
+def test_shapes_that_do_not_fit_the_operator_are_no_count(tmp_path: Path) -> None:
+    events = Events()
+    wrong = {**PRODUCT, "Input Dims": [[8, 16], [17, 32]]}
+    for place, dims in enumerate(
+        ([[8, 16], [17, 32]], [[8, -16], [16, 32]], [["x"], [16, 32]], [])
+    ):
+        start = 100 * place
+        number = events.operator("aten::mm", start, 5, **{**wrong, "Input Dims": dims})
+        correlation = events.launch(start + 1)
+        events.kernel("mm", start + 9, 15, correlation=correlation, **{"External id": number})
+    found = read_trace(events.save(tmp_path / "t.json"))
+    assert not found.operators
+    assert sum(each.calls for each in found.unmodeled) == 4
+
+
+def test_the_machine_is_named_inferred_or_asked_for(tmp_path: Path) -> None:
+    nameless = {**H100, "name": ""}
+    assert read_trace(steps(tmp_path, deviceProperties=[nameless])).hardware.name == "h100"
+    # 108 multiprocessors and 42 GB: with SXM or PCIe.
+    several = {**nameless, "numSms": 108, "totalGlobalMem": 42_298_834_944}
+    with pytest.raises(HardwareError, match=r"may be a100-40gb, a100-pcie-40gb.*hardware") as error:
+        read_trace(steps(tmp_path, deviceProperties=[several]))
+    assert "\n" not in str(error.value)
+    amd = {**nameless, "totalGlobalMem": 206_141_652_992, "numSms": 304}
+    found = read_trace(steps(tmp_path, deviceProperties=[amd]))
+    assert (found.hardware.name, found.machine_source[:8]) == ("mi300x", "inferred")
+    with pytest.raises(HardwareError, match="does not name its device"):
+        read_trace(steps(tmp_path, deviceProperties=[]))
+    assert read_trace(steps(tmp_path, deviceProperties=[]), hardware="v100").machine_source == ""
+
+
+def test_a_trace_without_shapes_says_how_to_record_them(tmp_path: Path) -> None:
+    events = Events()
+    number = events.operator("aten::mm", 0, 6)
+    events.kernel("gemm", 10, 5, correlation=events.launch(2), **{"External id": number})
+    found = read_trace(events.save(tmp_path / "t.json"))
+    assert found.kernel_s == pytest.approx(5e-6)
+    assert not found.operators
+    assert any("record_shapes=True" in each for each in found.warnings)
+    assert "0 % of kernel time has shapes" in found.summary
+
+
+def test_results_are_saved_and_read_without_loss(tmp_path: Path) -> None:
+    events = Events()
+    hostile = "</script><b>\x1b[31m|`"
+    number = events.operator(hostile, 0, 6, **PRODUCT)
+    events.kernel(hostile, 10, 5, correlation=events.launch(2), **{"External id": number})
+    product_step(events, 50)
+    found = read_trace(events.save(tmp_path / "t.json"))
+    paths = [tmp_path / f"r{suffix}" for suffix in TraceAnalysis.suffixes]
+    found.save(*paths)
+    assert read_result(tmp_path / "r.json") == found
+    for path in paths:
+        if path.suffix in (".md", ".html", ".svg"):
+            text = path.read_text(encoding="utf-8")
+            assert "\x1b" not in text
+            assert "</script><b>" not in text
+    data = json.loads((tmp_path / "r.json").read_text())
+    assert "parameters" not in data
+
+
+@pytest.mark.parametrize(
+    ("kernel", "element"),
+    [
+        (
+            "CatArrayBatchedCopy<at::native::(anonymous namespace)::OpaqueType<2u>, unsigned>",
+            "BFloat16",
+        ),
+        ("vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::Half>>", "Half"),
+        ("gemm_kernel<float, 128>", "float"),
+        ("sm90_xmma_gemm", ""),
+    ],
+)
+def test_element_types_are_read_from_kernel_names(kernel: str, element: str) -> None:
+    assert element_type(kernel) == element
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = torch.nn.Conv2d(3, 8, 3, stride=2)
+        self.norm = torch.nn.BatchNorm2d(8)
+        self.attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+        self.head = torch.nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(self.norm(self.convolution(x))).flatten(2).transpose(1, 2)
+        # Different tensors: a trace does not tell that two operands are one.
+        z = y + self.attention(y, torch.relu(y), torch.tanh(y), need_weights=False)[0]
+        return self.head(torch.cat([y, z], 1).mean(1))
+
+
+def recorded(run: Any, path: Path) -> Path:
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as recording:
+        run()
+    recording.export_chrome_trace(str(path))
+    return path
+
+
+def work_of(found: Any) -> Counter[tuple[str, int | None, int]]:
+    # Linear layers add their bias in place, where captures have a new tensor.
+    return Counter(
+        (row.op.rstrip("_"), row.flop, row.traffic_bytes)
+        for row in found.operators
+        if row.state != "free"
+    )
+
+
+def test_a_trace_of_torchs_profiler_has_the_counts_of_analyze(tmp_path: Path) -> None:
+    model, x = Block().eval(), torch.randn(2, 3, 32, 32)
+    machine = "10980xe"
+    with torch.no_grad():
+        path = recorded(lambda: model(x), tmp_path / "t.json")
+    found = read_trace(path, hardware=machine)
+    expected = roofline.analyze(model, x, hardware=machine)
+    assert not found.unmodeled
+    assert work_of(found) == work_of(expected)
+
+
+def test_a_traced_training_step_has_the_flop_of_analyze(tmp_path: Path) -> None:
+    model, x = Block(), torch.randn(2, 3, 32, 32)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step() -> None:
+        torch.nn.functional.cross_entropy(model(x), torch.ones(2, dtype=torch.long)).backward()
+        optimizer.step()
+
+    step()
+    optimizer.zero_grad()
+    found = read_trace(recorded(step, tmp_path / "t.json"), hardware="10980xe")
+    expected = roofline.analyze(model, x, train=True, optimizer="sgd", hardware="10980xe")
+    assert not found.unmodeled
+    by_phase: dict[str, Counter[str]] = {"trace": Counter(), "analyze": Counter()}
+    for name, result in (("trace", found), ("analyze", expected)):
+        for row in result.operators:
+            by_phase[name][row.phase] += row.flop or 0
+    assert by_phase["trace"] == by_phase["analyze"]
+
+
+def test_an_execution_trace_brings_the_shapes_that_a_trace_lacks(tmp_path: Path) -> None:
+    model, x = Block().eval(), torch.randn(2, 3, 32, 32)
+    path, execution = tmp_path / "t.json", tmp_path / "e.json"
+    observer = ExecutionTraceObserver().register_callback(str(execution))
+    with (
+        torch.no_grad(),
+        profile(activities=[ProfilerActivity.CPU], execution_trace_observer=observer) as recording,
+    ):
+        model(x)
+    recording.export_chrome_trace(str(path))
+    expected = work_of(roofline.analyze(model, x, hardware="10980xe"))
+    assert not read_trace(path, hardware="10980xe").operators
+    found = read_trace(path, hardware="10980xe", execution=execution)
+    assert work_of(found) == expected
+    assert found.is_timed
+    alone = read_trace(execution, hardware="10980xe")
+    assert work_of(alone) == expected
+    assert not alone.is_timed
+    assert "no kernel times" in alone.summary
+    assert alone.measured_s == 0
+
+
+def test_ranks_in_one_file_are_refused(tmp_path: Path) -> None:
+    events = Events()
+    product_step(events)
+    for each in [dict(each, pid=2) for each in events.events]:
+        events.events.append(each)
+    with pytest.raises(FileFormatError, match=r"several processes .*1 and 2.*one rank"):
+        read_trace(events.save(tmp_path / "t.json"))
+
+
+def test_clocks_that_run_backwards_give_no_negative_times(tmp_path: Path) -> None:
+    events = Events()
+    product_step(events, 100, wait=-40)  # starts before it was launched
+    product_step(events, 0)
+    found = read_trace(events.save(tmp_path / "t.json"))
+    assert found.step is not None
+    assert found.step.host_bound_s >= 0
+    assert found.step.idle_s >= 0
+    assert len(found.operators) == 2
+
+
+def test_bad_files_get_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_text("{}")
+    with pytest.raises(FileFormatError, match="no profiler trace"):
+        read_trace(path)
