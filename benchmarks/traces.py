@@ -1,4 +1,4 @@
-"""Traces of torch.profiler, read: what is linked, what is counted, and TraceLens beside it.
+"""Traces of torch.profiler, read: links, counts, and differences to TraceLens.
 
     python benchmarks/traces.py [FOLDER] > benchmarks/traces.md
 
@@ -141,7 +141,7 @@ def main() -> None:
             reasons[key[0], why or "not explained"] += 1
             if not why:
                 unexplained.append(f"{path.name}: {key}: ours {match.flop}, TraceLens {theirs:.0f}")
-    print("# Traces of others: linked, counted, and held against TraceLens\n")
+    print("# Published traces: links, counts, and differences to TraceLens\n")
     print("Rerun: `python benchmarks/traces.py [FOLDER] > benchmarks/traces.md`\n")
     print(f"Peak memory of this process: {_peak_mb():.0f} MB, torch included.\n")
     print(

@@ -418,7 +418,7 @@ def show(file: Path, view: View, layers: Layers, output: Output) -> None:
                 f"--layers: {file} is of kind '{result.kind}'; --layers takes analyses"
             )
         # Comparisons have modules and types too.
-        has_rows = "comparison" in result.kind
+        has_rows = "comparison" in result.kind or result.kind == "trace"
         if not has_rows and (view.by != "operator" or view.depth is not None or view.fused):
             raise InputError(
                 f"{file}: is of kind '{result.kind}'; --by, --depth and --fused take analyses"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 import click
@@ -14,6 +15,7 @@ from roofline.cli.options import (
     Output,
     command,
     flag,
+    given_options,
     models_argument,
     output_pack,
     run_pack,
@@ -111,6 +113,9 @@ def compare(
     from roofline.traces.reading import is_trace
 
     if any(map(is_trace, models)):
+        for name, written in given_options(click.get_current_context()):
+            if name not in ("models", "hardware", "top", "outputs", "force", "format", "verbose"):
+                raise InputError(f"{written} has no effect on traces; leave it out")
         _compare_traces(models, run["hardware"], top, output)
         return
     run["channels_last"] = _layouts(run.pop("layouts"), channels_last=run["channels_last"])
@@ -174,16 +179,21 @@ def _compare_traces(files: tuple[str, ...], hardware: Any, top: int | None, outp
     from roofline.traces.comparison import TraceComparison
     from roofline.traces.reading import is_trace
 
+    for each in files:
+        if not Path(each).exists():
+            raise InputError(f"{each}: no such file")
     if len(files) != 2 or not all(map(is_trace, files)):
         raise InputError(f"traces are compared in pairs, before and after; got {', '.join(files)}")
     output.check(TraceComparison)
     from roofline.pipeline.traces import read_trace
 
-    machines: list[Any] = list(hardware) if isinstance(hardware, list) else [hardware] * 2
+    machines: list[Any] = [*hardware] if isinstance(hardware, list) else [hardware] * 2  # pyright: ignore[reportUnknownArgumentType]
+    if len(machines) != 2:
+        raise InputError(f"--hardware is given {len(machines)} times: give one, or one per trace")
     with progress_bar("Reading") as progress:
         before, after = (
             read_trace(file, hardware=machine, progress=progress)
-            for file, machine in zip(files, machines, strict=False)
+            for file, machine in zip(files, machines, strict=True)
         )
     output.present(TraceComparison.of(before, after), View(top=top))
 

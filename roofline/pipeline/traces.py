@@ -4,27 +4,35 @@ from __future__ import annotations
 
 import functools
 import re
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from roofline.analysis import row_of
 from roofline.core.files import refused
 from roofline.core.progress import Progress
 from roofline.core.sampling import Sample
+from roofline.core.text import counted as counted_words
 from roofline.errors import HardwareError, InputError, argument
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.machines import Hardware, hardware_for, threads_on
 from roofline.placement import Roof
 from roofline.run import Run
-from roofline.traces.linking import Evidence, Links, Nesting, link, on_host, signature_of
+from roofline.traces.linking import Links, Nesting, link, on_host, signature_of
 from roofline.traces.reading import Device, Kind, Signature, Trace, read_events
-from roofline.traces.result import KernelTime, LinkShare, TraceAnalysis, Unmodeled
-from roofline.traces.timeline import Step, Timeline, steps_of, timeline
+from roofline.traces.result import (
+    HOST_TRANSFER,
+    KernelTime,
+    LinkShare,
+    TraceAnalysis,
+    Unmodeled,
+)
+from roofline.traces.timeline import Step, Timeline, main_device, steps_of, timeline
 from roofline.workload.operators import OperatorRecord, Phase
 from roofline.workload.residency import trace_residency
 
@@ -32,6 +40,8 @@ if TYPE_CHECKING:
     from roofline.workload.capture.logged_calls import LoggedCalls
 
 _US = 1e-6
+_CLOCK_US = 100.0
+"""How much earlier than its launch a kernel may start where clocks agree."""
 _SAME_MEMORY = 0.1
 """Difference of memory sizes, above which two devices are not the same."""
 
@@ -69,16 +79,38 @@ def read_trace(
     nesting = Nesting(trace)
     of_capture = Nesting(read_events(Path(capture), progress)) if capture is not None else None
     links = link(nesting, of_capture)
+    warnings = [*trace.notes, *_warnings(nesting, links, has_capture=capture is not None)]
     has_device = bool(len(links.kernels))
     if not has_device:
         from roofline.workload.capture.logged_calls import is_counted
 
         links = on_host(nesting, functools.cache(is_counted))
-    profile, source = _machine(trace, hardware, has_device=has_device)
+    device = main_device(nesting, links) if has_device else None
+    profile, source = _machine(trace, hardware, device)
     roof = Roof(profile, threads_on(profile, threads, alone=True))
     steps = _chosen(steps_of(nesting, links), step)
     counted = _Counted(nesting, of_capture, links, roof)
-    return counted.result(steps, source)
+    return counted.result(steps, source, warnings)
+
+
+def _warnings(nesting: Nesting, links: Links, *, has_capture: bool) -> Iterator[str]:
+    """Yield what makes links and gaps of a trace doubtful."""
+    events = nesting.trace.events
+    launched = links.launch >= 0
+    early = events.start[links.launch[launched]] - events.start[links.kernels[launched]]
+    if number := int((early > _CLOCK_US).sum()):
+        kernels = counted_words(number, "kernel")
+        yield (
+            f"{kernels} before their launch: the clocks of host and device differ, and idle and"
+            " host-bound times are not reliable"
+        )
+    if has_capture:
+        left = links.path.count("graph")
+        of = left + links.path.count("graph capture")
+        if not of:
+            yield "no graph is launched in the trace: its capture was not needed"
+        elif left:
+            yield f"{left} of {of} kernels of graphs are not in the capture: without an operator"
 
 
 def _check_is_of_one_process(trace: Trace) -> None:
@@ -98,14 +130,26 @@ def _check_is_of_one_process(trace: Trace) -> None:
 
 
 def _take_shapes(trace: Trace, execution: Trace) -> None:
-    """Give operators without shapes those that the execution trace has under the same number."""
+    """Give operators without shapes those that the execution trace has under the same number.
+
+    Raises:
+        FileFormatError: it is no execution trace, or one of another run.
+    """
     events, others = trace.events, execution.events
-    known = dict(zip(others.record.tolist(), others.detail.tolist(), strict=True))
+    fix = "record both in one torch.profiler.profile(execution_trace_observer=…)"
+    if not execution.is_execution_trace:
+        raise refused(execution.file, "is no execution trace", fix)
+    known = {int(number): place for place, number in enumerate(others.record) if number > 0}
+    found = 0
     for place in events.of(Kind.OPERATOR).tolist():
-        number = known.get(int(events.record[place]), 0)
-        if not events.detail[place] and number and events.record[place] >= 0:
-            events.detail[place] = len(trace.details)
-            trace.details.append(execution.details[number])
+        other = known.get(int(events.record[place]), -1)
+        if other >= 0 and trace.name_of(place) == execution.name_of(other):
+            found += 1
+            if not events.detail[place]:
+                events.detail[place] = len(trace.details)
+                trace.details.append(execution.details[others.detail[other]])
+    if not found:
+        raise refused(execution.file, f"has no operator of {trace.file}", fix)
 
 
 def _chosen(steps: Sequence[Step], step: int | str | None) -> Sequence[Step]:
@@ -113,23 +157,25 @@ def _chosen(steps: Sequence[Step], step: int | str | None) -> Sequence[Step]:
         return steps
     chosen = [each for each in steps if each.name == f"step {step}"]
     if not chosen:
-        known = ", ".join(each.name.removeprefix("step ") for each in steps)
-        raise InputError(f"{argument('step', step)}: no such step; the trace has {known}")
+        known = [each.name.removeprefix("step ") for each in steps if each.name.startswith("step ")]
+        has = f"has steps {', '.join(known)}" if known else "marks no steps; leave it out"
+        raise InputError(f"{argument('step', step)}: no such step; the trace {has}")
     return chosen
 
 
 def _machine(
-    trace: Trace, hardware: Hardware | None, *, has_device: bool
+    trace: Trace, hardware: Hardware | None, number: int | None
 ) -> tuple[HardwareProfile, str]:
-    """Return the machine of a trace, and how it was found."""
+    """Return the machine of a trace, and how it was found; `number` is that of its device."""
     if hardware is not None:
         return hardware_for(hardware)[0], ""
-    if not has_device:
+    if number is None:
         return hardware_for(None)[0], "this machine: a trace does not name its CPU"
     option = f"name it with {argument('hardware')}"
     if not trace.devices:
         raise HardwareError(f"{trace.file}: the trace does not name its device; {option}")
-    device = trace.devices[0]
+    devices = {each.number: each for each in trace.devices}
+    device = devices.get(number, trace.devices[0])
     if device.name:
         try:
             return catalog.load_hardware(device.name), f"device '{device.name}'"
@@ -183,6 +229,14 @@ class _Call:
     module_path: str
     phase: Phase
     element: str
+    is_over_host_link: bool = False
+
+    @property
+    def operands(self) -> tuple[Any, ...]:
+        """The call without values, such as step sizes, which change from step to step."""
+        of = self.signature
+        shapes = (of.dims, of.types, of.strides) if of is not None else ()
+        return self.operator, shapes, self.module_path, self.phase
 
 
 class _Counted:
@@ -212,16 +266,20 @@ class _Counted:
                         if dims and "List" not in logged and "Scalar" not in logged:
                             self._types.setdefault(dims, set()).add(logged)
 
-    def result(self, steps: Sequence[Step], machine_source: str) -> TraceAnalysis:
+    def result(
+        self, steps: Sequence[Step], machine_source: str, warnings: list[str]
+    ) -> TraceAnalysis:
         """Return the result of some steps."""
         trace = self._nesting.trace
         times = [timeline(self._nesting, self._links, step) for step in steps]
         by_step = [self._step(step) for step in steps]
-        warnings = list(trace.notes)
         # Steps that ran the same operators are repetitions of one measurement.
-        keys = [tuple(call for call, _ in each) for each in by_step]
-        most = Counter(map(hash, keys)).most_common(1)[0][0] if keys else 0
-        alike = [n for n, key in enumerate(keys) if hash(key) == most]
+        keys = [tuple(call.operands for call, _ in each) for each in by_step]
+        # Where none is like another, the one of median time stands for them.
+        ordered = sorted(range(len(steps)), key=lambda n: times[n].times.time_s)
+        middle_key = keys[ordered[(len(steps) - 1) // 2]]
+        most = max(keys, key=lambda key: (keys.count(key), key == middle_key))
+        alike = [n for n, key in enumerate(keys) if key == most]
         if len(alike) < len(steps):
             others = ", ".join(each.name for n, each in enumerate(steps) if n not in alike)
             warnings.append(f"{others} ran other operators than the rest, and are left out")
@@ -256,6 +314,7 @@ class _Counted:
         links, events = self._links, self._nesting.trace.events
         times: dict[tuple[bool, int], float] = {}
         elements: dict[tuple[bool, int], str] = {}
+        over_link: dict[tuple[bool, int], bool] = {}
         for number in step.kernels.tolist():
             if (operator := int(links.operator[number])) < 0:
                 continue
@@ -263,12 +322,20 @@ class _Counted:
             place = in_capture, self._outermost(operator, in_capture=in_capture)
             kernel = int(links.kernels[number])
             times[place] = times.get(place, 0.0) + float(events.duration[kernel]) * _US
-            elements.setdefault(place, element_type(self._nesting.trace.name_of(kernel)))
+            name = self._nesting.trace.name_of(kernel)
+            elements.setdefault(place, element_type(name))
+            over_link[place] = over_link.get(place, True) and ("HtoD" in name or "DtoH" in name)
         ordered = sorted(
             times,
             key=lambda each: (each[0], self._of(in_capture=each[0]).trace.events.start[each[1]]),
         )
-        return [(self._call(each, elements[each]), times[each]) for each in ordered]
+        return [
+            (
+                replace(self._call(each, elements[each]), is_over_host_link=over_link[each]),
+                times[each],
+            )
+            for each in ordered
+        ]
 
     def _of(self, *, in_capture: bool) -> Nesting:
         return self._capture if in_capture and self._capture is not None else self._nesting
@@ -365,9 +432,9 @@ class _Counted:
                 placed[id(record)] = self._roof.place(record, reuses)
             is_timed = bool(times) and min(times) > 0
             row = row_of(placed[id(record)], sample=Sample(times_s=times) if is_timed else None)
-            rows.append(
-                replace(row, index=len(rows), module_path=call.module_path, phase=call.phase)
-            )
+            type_ = HOST_TRANSFER if call.is_over_host_link else row.type
+            where = {"module_path": call.module_path, "phase": call.phase, "type": type_}
+            rows.append(replace(row, index=len(rows), **where))
         unmodeled = [
             Unmodeled(
                 operator=name, shapes=shapes, calls=len(times), time_s=sum(times), reason=reason
@@ -377,28 +444,36 @@ class _Counted:
         return rows, sorted(unmodeled, key=lambda each: -each.time_s)
 
     def _kernels(self, steps: Sequence[Step]) -> list[KernelTime]:
+        """Return kernels by operator and inputs; also those launched before the trace began."""
         links, trace = self._links, self._nesting.trace
-        found: dict[tuple[str, str], list[list[float]]] = {}
+        found: dict[tuple[str, str, str], list[list[float]]] = {}
         for position, step in enumerate(steps):
-            for number in step.kernels.tolist():
+            earlier = np.flatnonzero(
+                (links.launch < 0)
+                & (links.operator < 0)
+                & (trace.events.end[links.kernels] > step.start)
+                & (trace.events.start[links.kernels] < step.end)
+            )
+            for number in np.union1d(step.kernels, earlier).tolist():
                 kernel, operator = int(links.kernels[number]), int(links.operator[number])
-                named = ""
+                named = inputs = ""
                 if operator >= 0:
                     in_capture = links.path[number] == "graph capture"
                     place = self._outermost(operator, in_capture=in_capture)
-                    named = self._of(in_capture=in_capture).trace.name_of(place)
-                times = found.setdefault(
-                    (trace.name_of(kernel), named), [[] for _ in range(len(steps))]
-                )
+                    of = self._of(in_capture=in_capture).trace
+                    named, inputs = of.name_of(place), _shapes(signature_of(of, place))
+                key = trace.name_of(kernel), named, inputs
+                times = found.setdefault(key, [[] for _ in steps])
                 times[position].append(float(trace.events.duration[kernel]) * _US)
         kernels = [
             KernelTime(
                 kernel=kernel,
                 operator=operator,
+                inputs=inputs,
                 calls=max(map(len, times)),
                 times_s=tuple(map(sum, times)),
             )
-            for (kernel, operator), times in found.items()
+            for (kernel, operator, inputs), times in found.items()
         ]
         return sorted(kernels, key=lambda each: -each.time_s)
 
@@ -406,34 +481,38 @@ class _Counted:
         links, trace = self._links, self._nesting.trace
         times = trace.events.duration[links.kernels] * _US
         whole = float(times.sum())
-        found: dict[Evidence, list[float]] = {}
-        for number, path in enumerate(links.path):
-            operator, time = int(links.operator[number]), float(times[number])
-            of = self._of(in_capture=path == "graph capture").trace
-            has_shapes = operator >= 0 and signature_of(of, operator) is not None
-            kernels, total, known = found.get(path, [0.0, 0.0, 0.0])
-            found[path] = [kernels + 1, total + time, known + time * has_shapes]
+        paths = np.array(links.path)
+        has_shapes = np.array(
+            [
+                operator >= 0
+                and signature_of(self._of(in_capture=path == "graph capture").trace, operator)
+                is not None
+                for operator, path in zip(links.operator.tolist(), links.path, strict=True)
+            ],
+            bool,
+        )
         shares = [
             LinkShare(
-                evidence=path,
-                kernels=int(kernels),
-                time_s=total,
-                share=_share(total, whole),
-                with_shapes=_share(known, whole),
+                evidence=evidence,
+                kernels=int((paths == evidence).sum()),
+                time_s=float(times[paths == evidence].sum()),
+                share=_share(float(times[paths == evidence].sum()), whole),
+                with_shapes=_share(float(times[(paths == evidence) & has_shapes].sum()), whole),
             )
-            for path, (kernels, total, known) in found.items()
+            for evidence in dict.fromkeys(links.path)
         ]
         return sorted(shares, key=lambda each: -each.time_s)
 
 
 def _share(part: float, whole: float) -> float:
     """Return a share of a sum; sums of many parts differ in the last digits."""
-    return round(part / whole, 12) if whole else 0.0
+    return round(part / whole, 9) if whole else 0.0
 
 
 def _shapes(signature: Signature | None) -> str:
-    if signature is None:
-        return ""
-    pairs = zip(signature.dims, signature.types, strict=False)
-    shown = ["x".join(map(str, dims)) for dims, type_ in pairs if dims and type_ != "TensorList"]
-    return ", ".join(shown)
+    def text(dims: Any) -> str:
+        if any(isinstance(each, tuple) for each in dims):
+            return f"[{', '.join(map(text, dims))}]"
+        return "x".join(map(str, dims))
+
+    return ", ".join(text(dims) for dims in signature.dims if dims) if signature else ""

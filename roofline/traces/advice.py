@@ -12,9 +12,10 @@ from roofline.core.dtypes import dtype
 from roofline.core.rows import fields_of
 from roofline.core.text import counted, printable
 from roofline.core.units import format_bytes, format_percent, format_s
+from roofline.errors import InputError
 from roofline.placement import Roof, arithmetic_dtype
 from roofline.result import Result
-from roofline.traces.result import TraceAnalysis
+from roofline.traces.result import HOST_TRANSFER, TraceAnalysis
 from roofline.workload.residency import trace_residency
 
 _MATTERS = 0.02
@@ -46,7 +47,13 @@ class TraceAdvice(Result):
 
     @classmethod
     def of(cls, trace: TraceAnalysis) -> TraceAdvice:
-        """Return the findings of a trace."""
+        """Return the findings of a trace.
+
+        Raises:
+            InputError: it has no times, as execution traces.
+        """
+        if trace.step is None:
+            raise InputError(f"{trace.trace}: has no times; give a trace of a profiler")
         return cls(
             trace=trace.trace,
             hardware=trace.hardware.name,
@@ -212,7 +219,10 @@ def _lower_precision(trace: TraceAnalysis) -> Iterator[Finding]:
             f"{counted(len(rows), 'product')} in float32 take {format_s(before_s)}; bfloat16 units"
             f" are {fast.flop_per_s / slow.flop_per_s:.1f}× faster"
         ),
-        change="run them in bfloat16: torch.autocast('cuda', torch.bfloat16), or .bfloat16()",
+        change=(
+            f"run them in bfloat16: torch.autocast('{trace.run.device}', torch.bfloat16), or"
+            " .bfloat16()"
+        ),
     )
 
 
@@ -222,6 +232,7 @@ def _layout_copies(trace: TraceAnalysis) -> Iterator[Finding]:
         row
         for row in trace.operators
         if row.op.removeprefix("aten.") in ("copy_", "clone", "_to_copy", "contiguous")
+        and row.type != HOST_TRANSFER
     ]
     kernels = [each for each in trace.kernels if "nchwToNhwc" in each.kernel]
     kernels += [each for each in trace.kernels if "nhwcToNchw" in each.kernel]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from roofline.analysis import OperatorRow
 from roofline.core.blocks import Block, KeyValueBlock, View, notes, table
 from roofline.core.rows import fields_of
 from roofline.core.text import counted, printable
@@ -44,7 +45,7 @@ class OperatorChange:
 
     @property
     def is_other_kernel(self) -> bool:
-        """Whether the same operator on the same shapes ran other kernels."""
+        """True if the operator on these shapes ran other kernels."""
         return bool(self.calls_before and self.calls_after) and bool(
             self.kernels_before or self.kernels_after
         )
@@ -144,24 +145,20 @@ _Known = tuple[int, float, frozenset[str]]
 
 
 def _operators(trace: TraceAnalysis) -> dict[tuple[str, str], _Known]:
-    kernels: dict[str, set[str]] = {}
+    """Return operators that launched kernels, by name and shapes of their inputs."""
+    found: dict[tuple[str, str], _Known] = {}
+    calls = Counter((row.op, _inputs(row)) for row in trace.operators)
     for each in trace.kernels:
         if each.operator:
-            kernels.setdefault(each.operator, set()).add(each.kernel)
-    found: dict[tuple[str, str], _Known] = {}
-
-    def add(operator: str, shapes: str, calls: int, time_s: float) -> None:
-        name = operator.replace("::", ".")
-        before, known_s, _ = found.get((name, shapes), (0, 0.0, frozenset[str]()))
-        ran = frozenset(kernels.get(name.replace(".", "::", 1), set()))
-        found[name, shapes] = before + calls, known_s + time_s, ran
-
-    for row in trace.operators:
-        shapes = ", ".join("x".join(map(str, each.shape)) for each in row.inputs if each.shape)
-        add(row.op, shapes, 1, row.measured_s or 0.0)
-    for each in trace.unmodeled:
-        add(each.operator, each.shapes, each.calls, each.time_s)
+            key = each.operator.replace("::", ".", 1), each.inputs
+            _, time_s, kernels = found.get(key, (0, 0.0, frozenset[str]()))
+            number = calls.get(key, each.calls)
+            found[key] = number, time_s + each.time_s, kernels | {each.kernel}
     return found
+
+
+def _inputs(row: OperatorRow) -> str:
+    return ", ".join("x".join(map(str, each.shape)) for each in row.inputs if each.shape)
 
 
 def _change(

@@ -153,18 +153,19 @@ def link(nesting: Nesting, capture: Nesting | None = None) -> Links:
 def on_host(nesting: Nesting, is_counted: Callable[[str], bool]) -> Links:
     """Return operators of a CPU as their own kernels: the outermost that are counted."""
     trace = nesting.trace
-    found: list[int] = []
-    for place in trace.events.of(Kind.OPERATOR).tolist():
-        if not is_counted(trace.name_of(place)) or signature_of(trace, place) is None:
-            continue
-        around = (each for each in nesting.around(place) if each != place)
-        if not any(
-            trace.events.kind[each] == Kind.OPERATOR
-            and is_counted(trace.name_of(each))
-            and signature_of(trace, each) is not None
-            for each in around
-        ):
-            found.append(place)
+    operators = trace.events.of(Kind.OPERATOR).tolist()
+    # Without any shapes, names alone say what is counted.
+    has_shapes = any(signature_of(trace, each) for each in operators)
+
+    def counts(place: int) -> bool:
+        is_operator = trace.events.kind[place] == Kind.OPERATOR
+        is_known = not has_shapes or signature_of(trace, place) is not None
+        return bool(is_operator and is_known and is_counted(trace.name_of(place)))
+
+    def is_inside(place: int) -> bool:
+        return any(counts(each) for each in nesting.around(int(nesting.parent[place])))
+
+    found = [place for place in operators if counts(place) and not is_inside(place)]
     return Links(
         kernels=np.array(found, np.intp),
         operator=np.array(found, np.int64),

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from roofline.core.files import refused
 from roofline.core.progress import Progress
+from roofline.core.text import counted
 from roofline.errors import error_text
 
 _CHUNK = 2**22
@@ -63,25 +64,26 @@ _MODULE = "nn.Module: "
 _LATEST = 1e18
 """Microseconds; no clock is that late."""
 
+_LONGEST_US = 86_400e6
+"""A day: events farther from the middle of a trace have damaged times."""
+
 
 @dataclass(frozen=True, slots=True)
 class Signature:
     """Arguments of an operator call as a trace holds them, one entry for each argument.
 
-    ``outputs`` are shapes and types of the results, and ``list_type`` is the type of tensors in
-    lists; both are known of execution traces alone.
+    ``list_type`` is the type of tensors in lists, which execution traces alone have.
     """
 
     dims: Any = ()
     types: tuple[str, ...] = ()
     strides: Any = ()
     values: tuple[str, ...] = ()
-    outputs: Any = None
     list_type: str = ""
 
     @property
     def has_shapes(self) -> bool:
-        """Whether shapes were recorded."""
+        """True if types were recorded; older traces have shapes alone."""
         return bool(self.types)
 
 
@@ -104,6 +106,7 @@ class Details:
 class Device:
     """A GPU as a trace describes it; fields are None where it does not."""
 
+    number: int | None = None
     name: str = ""
     memory_bytes: int | None = None
     multiprocessors: int | None = None
@@ -207,7 +210,7 @@ def read_events(path: Path, progress: Progress | None = None) -> Trace:
             text = _Text(data.read1, advance)
             for key, value in _values(text):
                 reader.take(key, value)
-            reader.notes += text.notes
+            reader.notes += dict.fromkeys(text.notes)
     except FileNotFoundError:
         raise refused(str(path), "no such file", "") from None
     except OSError as error:
@@ -225,7 +228,7 @@ class _Text:
     def __init__(self, read: Callable[[int], bytes], advance: Callable[[], None]) -> None:
         self._read, self._advance = read, advance
         # A character may be split between two chunks.
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
         self.buffer = ""
         self.place = 0
         self.is_over = False
@@ -240,8 +243,8 @@ class _Text:
         try:
             while len(data) < _CHUNK and (part := self._read(_CHUNK)):
                 data += part
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            self.notes.append(f"the compressed file is cut or damaged: {error_text(error)}")
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            self.notes.append("the file is cut: whole events were read")
             self.is_over = True
         self.is_over = self.is_over or len(data) < _CHUNK
         text = self._decoder.decode(bytes(data), final=self.is_over)
@@ -324,12 +327,13 @@ def _values(text: _Text) -> Iterator[tuple[str, Any]]:
             else:
                 yield key, text.value()
         except EOFError:
-            text.notes.append("the file is cut: what is whole was read")
+            text.notes.append("the file is cut: whole events were read")
             return
 
 
 def _items(key: str, text: _Text) -> Iterator[tuple[str, Any]]:
     text.skip("[")
+    yield key, None
     damaged = 0
     while (character := text.peek()) != "]":
         if not character:
@@ -350,7 +354,7 @@ def _items(key: str, text: _Text) -> Iterator[tuple[str, Any]]:
     else:
         text.skip("]")
     if damaged:
-        text.notes.append(f"{damaged} damaged events were left out")
+        text.notes.append(f"{counted(damaged, 'damaged event')} left out")
 
 
 @dataclass
@@ -373,7 +377,7 @@ class _Reader:
         self._parents: dict[int, int] = {}
         self._ranks: set[int] = set()
         self._world_size = 1
-        self._wrong_times = self._others = 0
+        self._wrong_times = self._others = self._damaged_shapes = 0
         self._is_trace = self._is_execution_trace = False
 
     def take(self, key: str, value: Any) -> None:
@@ -415,7 +419,7 @@ class _Reader:
         track = str(event.get("pid", "")), str(event.get("tid", ""))
         self._add(
             kind,
-            str(name),
+            _name(name),
             track,
             start,
             duration,
@@ -466,8 +470,13 @@ class _Reader:
             return 0
         key = repr(parts)
         if key not in self._numbers:
+            try:
+                found = make(*parts)
+            except ValueError:
+                self._damaged_shapes += 1
+                return 0
             self._numbers[key] = len(self._details)
-            self._details.append(make(*parts))
+            self._details.append(found)
         return self._numbers[key]
 
     def _take_node(self, node: dict[str, Any]) -> None:
@@ -475,36 +484,38 @@ class _Reader:
         inputs, outputs = node.get("inputs"), node.get("outputs")
         if not isinstance(inputs, dict) or not isinstance(outputs, dict):
             return
-        given, made = cast("dict[str, Any]", inputs), cast("dict[str, Any]", outputs)
+        given = cast("dict[str, Any]", inputs)
         attributes = {
-            each["name"]: each.get("value")
-            for each in node.get("attrs") or ()
+            str(each["name"]): each.get("value")
+            for each in _each(node.get("attrs"))
             if isinstance(each, dict) and "name" in each
         }
         identity, parent = node.get("id"), node.get("ctrl_deps")
         if not isinstance(identity, int):
             return
         self._parents[identity] = parent if isinstance(parent, int) else -1
-        types = [str(each) for each in given.get("types") or ()]
+        types = [str(each) for each in _each(given.get("types"))]
         if not types or "::" not in str(node.get("name")):
             return
         lists = [each for each in types if "[Tensor" in each]
-        key = repr((given, made.get("shapes"), made.get("types")))
+        key = repr(given)
         if key not in self._numbers:
-            self._numbers[key] = len(self._details)
-            self._details.append(
-                Signature(
+            try:
+                found = Signature(
                     dims=_list(given.get("shapes")),
                     types=tuple(map(_kineto_type, types)),
                     strides=_list(given.get("strides")),
-                    values=tuple(map(_concrete, given.get("values") or (), types)),
+                    values=tuple(map(_concrete, _each(given.get("values")), types)),
                     list_type=next(map(_element_type, lists), ""),
-                    outputs=(_list(made.get("shapes")), _strings(made.get("types"))),
                 )
-            )
+            except ValueError:
+                self._damaged_shapes += 1
+                return
+            self._numbers[key] = len(self._details)
+            self._details.append(found)
         self._add(
             Kind.OPERATOR,
-            str(node["name"]),
+            _name(node["name"]),
             ("", str(attributes.get("tid", ""))),
             float(identity),
             0.0,
@@ -530,13 +541,17 @@ class _Reader:
         Raises:
             FileFormatError: it is no trace.
         """
-        if not self._is_trace:
-            what = "holds no events" if self._others else "is no profiler trace"
-            raise refused(self.file, f"{what}: it has no 'traceEvents'", _FIX)
-        if self._wrong_times:
-            self.notes.append(
-                f"{self._wrong_times} events were left out: their times are missing or negative"
-            )
+        if not self._columns["kind"]:
+            what = "is no profiler trace: it has no 'traceEvents'"
+            if self._is_trace or self._others:
+                what = "holds no operator and no kernel"
+            raise refused(self.file, what, _FIX)
+        for number, why in (
+            (self._wrong_times, "left out: times are missing, negative or not finite"),
+            (self._damaged_shapes, "without shapes: theirs are damaged"),
+        ):
+            if number:
+                self.notes.append(f"{counted(number, 'event')} {why}")
         types = {"kind": np.int8, "name": np.int32, "track": np.int32, "detail": np.int32}
         columns: dict[str, Any] = {
             name: np.frombuffer(column, np.float64 if column.typecode == "d" else np.int64).astype(
@@ -546,7 +561,13 @@ class _Reader:
         }
         if self._is_execution_trace:
             columns["duration"] = self._nested(columns["start"])
-        start_us = float(columns["start"].min()) if len(columns["start"]) else 0.0
+        start_us = float(np.median(columns["start"]))
+        near = np.abs(columns["start"] - start_us) < _LONGEST_US
+        if not near.all():
+            columns = {name: column[near] for name, column in columns.items()}
+            far = counted(int((~near).sum()), "event")
+            self.notes.append(f"{far} left out: more than a day from the others")
+        start_us = float(columns["start"].min())
         columns["start"] -= start_us
         return Trace(
             file=self.file,
@@ -577,16 +598,43 @@ def _time(value: object) -> float | None:
     return float(value) if abs(value) < _LATEST else None
 
 
+_LONGEST_NAME = 4000
+_MOST = 2**62
+_DEEPEST = 3
+"""Levels of lists in shapes: of the tensors of a list argument."""
+
+
+def _name(value: object) -> str:
+    """Return a name that can be printed and looked up: lone surrogates as escapes, cut."""
+    return str(value)[:_LONGEST_NAME].encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def _strings(value: object) -> tuple[str, ...]:
     return tuple(map(str, cast("list[Any]", value))) if isinstance(value, list) else ()
 
 
-def _list(value: object) -> tuple[Any, ...]:
-    """Return a list of a file, and lists in it, as tuples."""
-    if not isinstance(value, list):
+def _list(value: object, depth: int = _DEEPEST) -> tuple[Any, ...]:
+    """Return a list of integers and of such lists as tuples.
+
+    Raises:
+        ValueError: something else, too large a number, or too many levels.
+    """
+    if value is None:
         return ()
-    found = cast("list[Any]", value)
-    return tuple(_list(each) if isinstance(each, list) else each for each in found)
+    if not isinstance(value, list) or depth < 0:
+        raise ValueError("not a list of shapes")
+    found: list[Any] = []
+    for each in cast("list[Any]", value):
+        if isinstance(each, int) and not isinstance(each, bool) and abs(each) < _MOST:
+            found.append(each)
+        else:
+            found.append(_list(each, depth - 1))
+    return tuple(found)
+
+
+def _each(value: object) -> list[Any]:
+    """Return a list of a file; an empty one in place of anything else."""
+    return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 def _signature(dims: Any, types: Any, strides: Any, values: Any) -> Signature:
@@ -599,11 +647,11 @@ def _details(
     device: Any, stream: Any, byte: Any, grid: Any, kernel: Any, collective: Any
 ) -> Details:
     return Details(
-        kernel=str(kernel or ""),
-        device=device if isinstance(device, int) else 0,
-        stream=stream if isinstance(stream, int) else 0,
-        bytes=byte if isinstance(byte, int) and byte >= 0 else None,
-        grid=tuple(each for each in _list(grid) if isinstance(each, int)),
+        kernel=_name(kernel or ""),
+        device=device if isinstance(device, int) and abs(device) < _MOST else 0,
+        stream=stream if isinstance(stream, int) and abs(stream) < _MOST else 0,
+        bytes=byte if isinstance(byte, int) and 0 <= byte < _MOST else None,
+        grid=tuple(each for each in _each(grid) if isinstance(each, int)),
         collective=collective,
     )
 
@@ -611,7 +659,8 @@ def _details(
 def _kineto_type(text: str) -> str:
     """Return a type of an execution trace as Kineto writes it."""
     if text.startswith("Tensor("):
-        return _element_type(text)
+        # Absent tensors are "Tensor(nullptr (uninitialized))".
+        return "" if "nullptr" in text else _element_type(text)
     if text.startswith("GenericList["):
         return "TensorList" if "[Tensor" in text else "ScalarList"
     return "" if text in ("None", "String", "Device") else "Scalar"
@@ -633,11 +682,12 @@ def _device(found: object) -> Device:
 
     def number(key: str) -> int | None:
         value = data.get(key)
-        return value if isinstance(value, int) and value >= 0 else None
+        return value if isinstance(value, int) and 0 <= value < _MOST else None
 
     major, minor = number("computeMajor"), number("computeMinor")
     return Device(
-        name=str(data.get("name") or ""),
+        number=number("id"),
+        name=_name(data.get("name") or ""),
         memory_bytes=number("totalGlobalMem"),
         multiprocessors=number("numSms"),
         compute_capability=None if major is None or minor is None else (major, minor),

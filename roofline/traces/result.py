@@ -69,11 +69,12 @@ class LinkShare:
 class KernelTime:
     """Calls of one kernel in a step: the operator that launched it ("": none), and their seconds.
 
-    ``times_s`` are the sums of each step. ``stream_s`` is None where streams are not known.
+    ``inputs`` are the shapes of the operator, ``times_s`` the sums of each step.
     """
 
     kernel: str
     operator: str
+    inputs: str = ""
     calls: int
     times_s: tuple[float, ...]
 
@@ -147,7 +148,7 @@ class TraceAnalysis(Result):
 
     @property
     def is_timed(self) -> bool:
-        """Whether operators have measured times; execution traces have none."""
+        """True if operators have measured times; execution traces have none."""
         return any(row.measured_s is not None for row in self.operators)
 
     @property
@@ -196,11 +197,12 @@ class TraceAnalysis(Result):
     def summary(self) -> str:
         """Time of a step, its busy share, and what limits the operators."""
         name, step = printable(self.trace), self.step
+        what = "operators" if self.run.device == "cpu" else "kernels"
         if step is None or not self.kernels:
             least = format_s(self.eager_min_time_s)
             counts = f"{counted(len(self.operators), 'operator')}, minimum {least} (eager)"
             return f"{name}: {counts if self.operators else 'no operators'}; no kernel times"
-        busy = f"measured {format_s(step.time_s)} per step, device busy for"
+        busy = f"measured {format_s(step.time_s)} per step, busy for"
         busy += f" {format_percent(step.busy_s / step.time_s if step.time_s else None)}"
         linked = self.linked_share
         if linked < _LINKED:
@@ -213,7 +215,7 @@ class TraceAnalysis(Result):
             if (part := sum(r.measured_s or 0.0 for r in self.operators if r.bound is bound))
         )
         return (
-            f"{name}: {busy}; kernels {format_s(self.measured_s)} measured, minimum"
+            f"{name}: {busy}; {what} {format_s(self.measured_s)} measured, minimum"
             f" {format_s(self.eager_min_time_s)} (eager), {limits}"
         )
 
@@ -247,7 +249,7 @@ class TraceAnalysis(Result):
             )
         if self.gaps:
             yield table(
-                "Longest idle gaps of the device",
+                "Longest idle gaps",
                 self.gaps[: view.rows(_ROWS)],
                 {
                     "Gap": "time_s",
@@ -309,7 +311,7 @@ class TraceAnalysis(Result):
             if step.communication_s:
                 exposed = format_s(step.exposed_communication_s)
                 parts.append(f"communication {format_s(step.communication_s)} ({exposed} exposed)")
-            yield "Device", " · ".join(parts)
+            yield "Host" if self.run.device == "cpu" else "Device", " · ".join(parts)
         if self.links:
             yield (
                 "Linked",
@@ -373,8 +375,8 @@ class TraceAnalysis(Result):
             "Limiter": lambda rows: printable(rows[0].ceiling) or MISSING,
             "FLOP/s": lambda rows: format_flop_per_s(rate(rows)),
             "Min time": lambda rows: format_s(least_s(rows)),
-            "Kernels": lambda rows: format_s(measured_s(rows) if self.is_timed else None),
-            "Min/kernels": lambda rows: share(least_s(rows), measured_s(rows)),
+            "Measured": lambda rows: format_s(measured_s(rows) if self.is_timed else None),
+            "Min/measured": lambda rows: share(least_s(rows), measured_s(rows)),
             "Share": lambda rows: share(measured_s(rows), whole_s),
         }
         more = (f"{len(others)} more", "", str(len(rest)), *[""] * 5)
@@ -384,22 +386,28 @@ class TraceAnalysis(Result):
             shown,
             columns,
             left=("Op", "Inputs", "Limiter"),
-            narrow=("FLOP/s", "Min/kernels", "Limiter", "FLOP", "Inputs", "AI"),
+            narrow=("FLOP/s", "Min/measured", "Limiter", "FLOP", "Inputs", "AI"),
             sums=[(*more, *times)] if rest else (),
         )
 
     def _kernel_table(self, view: View) -> Block:
         whole_s = self.kernel_s
-        shown = self.kernels[: view.rows()]
+        groups: dict[tuple[str, str], list[KernelTime]] = {}
+        for each in self.kernels:
+            groups.setdefault((each.kernel, each.operator), []).append(each)
+
+        def time_s(group: list[KernelTime]) -> float:
+            return sum(each.time_s for each in group)
+
         return table(
             "Kernels by time",
-            shown,
+            sorted(groups.values(), key=lambda group: -time_s(group))[: view.rows()],
             {
-                "Kernel": lambda each: printable(short_kernel(each.kernel)),
-                "Operator": lambda each: printable(each.operator) or MISSING,
-                "Calls": "calls",
-                "Time": "time_s",
-                "Share": lambda each: format_percent(each.time_s / whole_s if whole_s else None),
+                "Kernel": lambda group: printable(short_kernel(group[0].kernel)),
+                "Operator": lambda group: printable(group[0].operator) or MISSING,
+                "Calls": lambda group: str(sum(each.calls for each in group)),
+                "Time": lambda group: format_s(time_s(group)),
+                "Share": lambda group: format_percent(time_s(group) / whole_s if whole_s else None),
             },
             left=("Kernel", "Operator"),
         )
@@ -447,6 +455,9 @@ def _inputs(row: OperatorRow) -> str:
     shapes = (format_shape(each.shape) for each in row.inputs if each.shape)
     return ", ".join(shapes)
 
+
+HOST_TRANSFER = "host transfer"
+"""The type of copies between host and device: their bytes cross a link, not the device's memory."""
 
 _LINKED = 0.05
 _UNLINKED = {"graph": "in graphs without a capture", "none": "without an operator"}

@@ -15,6 +15,8 @@ from roofline.traces.reading import Details, Kind
 Array = NDArray[np.float64]
 
 _US = 1e-6
+_CLOCK = 0.01
+"""Microseconds that differences of rounded times may have."""
 _STEP = re.compile(r"ProfilerStep#?\s*(\d+)")
 _COMMUNICATION = re.compile(r"nccl|rccl|(?:one|two)shot_all|all_?reduce|allgather", re.IGNORECASE)
 
@@ -185,6 +187,12 @@ class Timeline:
     collectives: tuple[Collective, ...]
 
 
+def main_device(nesting: Nesting, links: Links) -> int:
+    """Return the number of the device that ran most kernels."""
+    devices = [_details(nesting, each).device for each in links.kernels.tolist()]
+    return max(set(devices), key=devices.count, default=0)
+
+
 def is_communication(name: str) -> bool:
     """Return whether a kernel is one of NCCL, RCCL or a like library."""
     return _COMMUNICATION.search(name) is not None
@@ -193,25 +201,30 @@ def is_communication(name: str) -> bool:
 def timeline(nesting: Nesting, links: Links, step: Step, *, most_gaps: int = 10) -> Timeline:
     """Return what the device did in a step, its longest gaps first."""
     trace, events = nesting.trace, nesting.trace.events
-    places = links.kernels[step.kernels]
-    devices = np.array([_details(nesting, each).device for each in places.tolist()])
-    if len(devices):
-        # Of several devices, the one that is used most: idle time of others is no one's loss.
-        values, counts = np.unique(devices, return_counts=True)
-        chosen = devices == values[counts.argmax()]
-        places, numbers = places[chosen], step.kernels[chosen]
-    else:
-        numbers = step.kernels
+    devices = np.array([_details(nesting, each).device for each in links.kernels.tolist()])
+    # Of several devices, the one that is used most: idle time of others is no one's loss.
+    chosen = devices == main_device(nesting, links)
+    numbers = step.kernels[chosen[step.kernels]] if len(step.kernels) else step.kernels
+    places = links.kernels[numbers]
     start, end = events.start[places], events.end[places]
+    # What other steps launched keeps the device busy, too.
+    window_start, window_end = step.start, max(step.end, float(end.max(initial=0.0)))
+    outside = np.setdiff1d(np.flatnonzero(chosen), numbers)
+    others_at = links.kernels[outside]
+    overlaps = (events.end[others_at] > window_start) & (events.start[others_at] < window_end)
+    outside = outside[overlaps]
+    others_at = links.kernels[outside]
     names = [trace.name_of(each) for each in places.tolist()]
     communicates = np.array([is_communication(each) for each in names], bool)
     copies = events.kind[places] == Kind.COPY
-    busy_start, busy_end = union(start, end)
-    busy = float((busy_end - busy_start).sum())
-    window_start = min(step.start, float(busy_start[0])) if len(busy_start) else step.start
-    window_end = max(step.end, float(busy_end[-1])) if len(busy_end) else step.end
-    others = _length(start[~communicates], end[~communicates])
-    gaps = list(_gaps(nesting, links, numbers, places))
+    all_start = np.concatenate((start, np.maximum(events.start[others_at], window_start)))
+    all_end = np.concatenate((end, np.minimum(events.end[others_at], window_end)))
+    window_start = min(window_start, float(all_start.min(initial=window_start)))
+    busy = _length(all_start, all_end)
+    own = _length(start, end)
+    not_communicating = _length(start[~communicates], end[~communicates])
+    ran = np.sort(np.concatenate((numbers, outside))).astype(np.intp)
+    gaps = list(_gaps(nesting, links, ran, (window_start, window_end)))
     computes = ~communicates & ~copies
     return Timeline(
         times=StepTimes(
@@ -220,11 +233,11 @@ def timeline(nesting: Nesting, links: Links, step: Step, *, most_gaps: int = 10)
             busy_s=busy * _US,
             idle_s=max(0.0, window_end - window_start - busy) * _US,
             host_bound_s=sum(each.host_bound_s for each in gaps),
-            overlap_s=max(0.0, float((end - start).sum()) - busy) * _US,
+            overlap_s=max(0.0, float((end - start).sum()) - own) * _US,
             compute_s=_length(start[computes], end[computes]) * _US,
             copy_s=_length(start[copies], end[copies]) * _US,
             communication_s=_length(start[communicates], end[communicates]) * _US,
-            exposed_communication_s=max(0.0, busy - others) * _US,
+            exposed_communication_s=max(0.0, own - not_communicating) * _US,
             launches=len(places),
         ),
         gaps=tuple(sorted(gaps, key=lambda each: -each.time_s)[:most_gaps]),
@@ -240,24 +253,29 @@ def _details(nesting: Nesting, place: int) -> Details:
 
 
 def _gaps(
-    nesting: Nesting, links: Links, numbers: NDArray[np.intp], places: NDArray[np.intp]
+    nesting: Nesting, links: Links, numbers: NDArray[np.intp], window: tuple[float, float]
 ) -> Iterator[Gap]:
-    """Yield idle stretches, each with the operators before and after it."""
+    """Yield idle stretches of a window, each with the operators before and after it."""
     events = nesting.trace.events
-    until, before = -np.inf, -1
-    for number, place in zip(numbers.tolist(), places.tolist(), strict=True):
+    until, before = window[0], "start of the step"
+    for number in numbers.tolist():
+        place, launch = int(links.kernels[number]), int(links.launch[number])
         start, end = float(events.start[place]), float(events.end[place])
-        if before >= 0 and start > until:
-            launch = int(links.launch[number])
+        name = _operator_or_kernel(nesting, links, number)
+        if start - until > _CLOCK:
             launched = float(events.start[launch]) if launch >= 0 else until
             yield Gap(
                 time_s=(start - until) * _US,
                 host_bound_s=min(max(0.0, launched - until), start - until) * _US,
-                before=_operator_or_kernel(nesting, links, before),
-                after=_operator_or_kernel(nesting, links, number),
+                before=before,
+                after=name,
             )
         if end > until:
-            until, before = end, number
+            until, before = end, name
+    if len(numbers) and window[1] - until > _CLOCK:
+        rest_s = (window[1] - until) * _US
+        # Nothing was launched any more.
+        yield Gap(time_s=rest_s, host_bound_s=rest_s, before=before, after="end of the step")
 
 
 def _operator_or_kernel(nesting: Nesting, links: Links, number: int) -> str:

@@ -46,7 +46,7 @@ def test_an_operator_is_counted_timed_and_placed(tmp_path: Path) -> None:
 def test_one_step_can_be_chosen(tmp_path: Path) -> None:
     path = steps(tmp_path)
     assert [each.name for each in read_trace(path, step=1).steps] == ["step 1"]
-    with pytest.raises(InputError, match=r"step=9: no such step; the trace has 0, 1, 2"):
+    with pytest.raises(InputError, match=r"step=9: no such step; the trace has steps 0, 1, 2"):
         read_trace(path, step=9)
 
 

@@ -45,10 +45,12 @@ def test_busy_idle_and_waiting_for_the_host(tmp_path: Path) -> None:
     assert times.time_s == pytest.approx(100 * _US)
     assert times.busy_s == pytest.approx(10 * _US)
     assert times.idle_s == pytest.approx(90 * _US)
-    # From 15, when the device had nothing left, until the launch at 32.
-    assert times.host_bound_s == pytest.approx(17 * _US)
+    # Until the launch at 2; from 15, when the device had nothing left, until that at 32; from 45.
+    assert times.host_bound_s == pytest.approx((2 + 17 + 55) * _US)
     assert [(each.time_s, each.before, each.after) for each in found.gaps] == [
-        (pytest.approx(25 * _US), "aten::mm", "aten::mm")
+        (pytest.approx(55 * _US), "aten::mm", "end of the step"),
+        (pytest.approx(25 * _US), "aten::mm", "aten::mm"),
+        (pytest.approx(10 * _US), "start of the step", "aten::mm"),
     ]
 
 
@@ -105,7 +107,10 @@ def test_kernels_belong_to_the_step_that_launched_them(tmp_path: Path) -> None:
     first, second = of(events, tmp_path)
     assert (first.times.launches, second.times.launches) == (1, 1)
     assert first.times.time_s == pytest.approx(60 * _US)
-    assert second.times.busy_s == pytest.approx(5 * _US)
+    # Its own kernel, and that of the first step, which runs from 55 to 60.
+    assert second.times.busy_s == pytest.approx(10 * _US)
+    # What was launched before the trace began keeps the device busy, too.
+    assert first.times.busy_s == pytest.approx(8 * _US)
 
 
 def test_of_several_devices_the_busiest_counts(tmp_path: Path) -> None:

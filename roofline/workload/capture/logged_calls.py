@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -74,7 +75,7 @@ def overloads_of(name: str) -> tuple[Any, ...]:
             # Forms of TorchScript alone have no kernels.
             if torch._C._dispatch_has_kernel(func.name()) and not operator_of(func).is_composite:
                 found.append((is_out, func))
-    except (AttributeError, RuntimeError):
+    except (AttributeError, RuntimeError, TypeError):
         pass
     # Forms that write into given tensors are not composite, though the others are.
     if all(is_out for is_out, _ in found):
@@ -152,7 +153,10 @@ class LoggedCalls:
             positional = [
                 given.pop(each.name) for each in func._schema.arguments if not each.kwarg_only
             ]
-            func(*positional, **given)
+            # An output of another shape is resized with a warning.
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                func(*positional, **given)
         recorder.note_dropped()
         if len(recorder.records) != 1:
             raise _NotLoggedError("it comes apart into other operators")
