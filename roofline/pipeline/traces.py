@@ -20,7 +20,7 @@ from roofline.core.text import counted as counted_words
 from roofline.errors import HardwareError, InputError, argument
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.machines import Hardware, hardware_for, threads_on
+from roofline.pipeline.machines import Hardware, resolve_hardware, threads_on
 from roofline.placement import Roof
 from roofline.run import Run
 from roofline.traces.linking import Links, Nesting, link, on_host, signature_of
@@ -168,9 +168,9 @@ def _machine(
 ) -> tuple[HardwareProfile, str]:
     """Return the machine of a trace, and how it was found; `number` is that of its device."""
     if hardware is not None:
-        return hardware_for(hardware)[0], ""
+        return resolve_hardware(hardware)[0], ""
     if number is None:
-        return hardware_for(None)[0], "this machine: a trace does not name its CPU"
+        return resolve_hardware(None)[0], "this machine: a trace does not name its CPU"
     option = f"name it with {argument('hardware')}"
     if not trace.devices:
         raise HardwareError(f"{trace.file}: the trace does not name its device; {option}")

@@ -29,7 +29,7 @@ class OperatorChange:
     """
 
     operator: str
-    shapes: str
+    inputs: str
     change: Change
     calls_before: int
     calls_after: int
@@ -59,7 +59,7 @@ class TraceComparison(Result):
     made_by: ClassVar = "roofline compare A.json.gz B.json.gz -o RESULT.json"
     suffixes: ClassVar = (".json", ".csv", ".md", ".html")
     columns: ClassVar = {
-        **dict.fromkeys(("operator", "shapes", "change"), "string"),
+        **dict.fromkeys(("operator", "inputs", "change"), "string"),
         **dict.fromkeys(("calls_before", "calls_after"), "Int64"),
         **dict.fromkeys(("time_before_s", "time_after_s", "difference_s"), "Float64"),
     }
@@ -108,7 +108,7 @@ class TraceComparison(Result):
                 changed[: view.rows(_ROWS)],
                 {
                     "Operator": lambda each: printable(each.operator.removeprefix("aten.")),
-                    "Inputs": lambda each: printable(each.shapes),
+                    "Inputs": lambda each: printable(each.inputs),
                     "Change": "change",
                     "Calls": lambda each: _pair(each.calls_before, each.calls_after),
                     "Before": "time_before_s",
@@ -125,7 +125,7 @@ class TraceComparison(Result):
                 others[: view.rows(_ROWS)],
                 {
                     "Operator": lambda each: printable(each.operator.removeprefix("aten.")),
-                    "Inputs": lambda each: printable(each.shapes),
+                    "Inputs": lambda each: printable(each.inputs),
                     "Difference": lambda each: _signed(each.difference_s),
                     "Before": lambda each: _kernels(each.kernels_before),
                     "After": lambda each: _kernels(each.kernels_after),
@@ -162,7 +162,7 @@ def _inputs(row: OperatorRow) -> str:
 
 
 def _change(
-    operator: str, shapes: str, before: _Known | None, after: _Known | None
+    operator: str, inputs: str, before: _Known | None, after: _Known | None
 ) -> OperatorChange:
     none: _Known = (0, 0.0, frozenset())
     one, other = before or none, after or none
@@ -174,7 +174,7 @@ def _change(
     is_in_both = before is not None and after is not None
     return OperatorChange(
         operator=operator,
-        shapes=shapes,
+        inputs=inputs,
         change=change,
         calls_before=one[0],
         calls_after=other[0],

@@ -502,9 +502,9 @@ class _Reader:
         if key not in self._numbers:
             try:
                 found = Signature(
-                    dims=_list(given.get("shapes")),
+                    dims=_shapes(given.get("shapes")),
                     types=tuple(map(_kineto_type, types)),
-                    strides=_list(given.get("strides")),
+                    strides=_shapes(given.get("strides")),
                     values=tuple(map(_concrete, _each(given.get("values")), types)),
                     list_type=next(map(_element_type, lists), ""),
                 )
@@ -632,6 +632,18 @@ def _list(value: object, depth: int = _DEEPEST) -> tuple[Any, ...]:
     return tuple(found)
 
 
+def _shapes(value: object) -> tuple[Any, ...]:
+    """Return shapes or strides of arguments.
+
+    Raises:
+        ValueError: something else.
+    """
+    found = _list(value)
+    if not all(isinstance(each, tuple) for each in found):
+        raise ValueError("not a list of shapes")
+    return found
+
+
 def _each(value: object) -> list[Any]:
     """Return a list of a file; an empty one in place of anything else."""
     return cast("list[Any]", value) if isinstance(value, list) else []
@@ -639,7 +651,7 @@ def _each(value: object) -> list[Any]:
 
 def _signature(dims: Any, types: Any, strides: Any, values: Any) -> Signature:
     return Signature(
-        dims=_list(dims), types=_strings(types), strides=_list(strides), values=_strings(values)
+        dims=_shapes(dims), types=_strings(types), strides=_shapes(strides), values=_strings(values)
     )
 
 

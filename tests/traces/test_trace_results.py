@@ -15,6 +15,7 @@ import roofline
 from roofline.errors import FileFormatError, HardwareError, InputError
 from roofline.pipeline.traces import element_type, read_trace
 from roofline.result import read_result
+from roofline.traces.advice import TraceAdvice
 from roofline.traces.result import TraceAnalysis
 
 from .events import H100, PRODUCT, Events, product_step
@@ -242,6 +243,134 @@ def test_clocks_that_run_backwards_give_no_negative_times(tmp_path: Path) -> Non
     assert found.step.host_bound_s >= 0
     assert found.step.idle_s >= 0
     assert len(found.operators) == 2
+
+
+def test_steps_whose_values_change_are_repetitions(tmp_path: Path) -> None:
+    events = Events()
+    for step in range(3):
+        start = 100.0 * step
+        events.add("user_annotation", f"ProfilerStep#{step}", start, 90)
+        values: Any = {
+            "Input Dims": [[8, 16], [8, 16], []],
+            "Input type": ["float", "float", "Scalar"],
+            "Input Strides": [[16, 1], [16, 1], []],
+            "Concrete Inputs": ["", "", str(0.1 * (step + 1))],
+        }
+        number = events.operator("aten::add", start, 5, **values)
+        link: Any = {"External id": number}
+        events.kernel("add", start + 9, 4, correlation=events.launch(start + 1), **link)
+    found = read_trace(events.save(tmp_path / "t.json"))
+    assert len(found.steps) == 3
+    assert not found.warnings
+    assert len(found.operators[0].measured_times_s) == 3
+
+
+def test_the_device_is_the_one_that_ran_the_kernels(tmp_path: Path) -> None:
+    other = {**H100, "id": 1, "name": "Tesla T4", "numSms": 40}
+    found = read_trace(steps(tmp_path, deviceProperties=[other, H100]))
+    assert found.hardware.name == "h100"
+
+
+@pytest.mark.parametrize(
+    "dims", [{"a": 1}, 1.5, [-1, 2], [[8, {"a": 1}], [16, 32]], "8x16", [[10**400, 16], [16, 32]]]
+)
+def test_damaged_shapes_are_left_out_and_counted(tmp_path: Path, dims: Any) -> None:
+    events = Events()
+    number = events.operator("aten::mm", 0, 6, **{**PRODUCT, "Input Dims": dims})
+    events.kernel("gemm", 10, 5, correlation=events.launch(2), **{"External id": number})
+    found = read_trace(events.save(tmp_path / "t.json"))
+    assert not found.operators
+    assert found.kernel_s == pytest.approx(5e-6)
+    assert str(found)
+
+
+def test_names_and_numbers_that_nothing_can_print(tmp_path: Path) -> None:
+    events = Events(deviceProperties=[{**H100, "name": "", "totalGlobalMem": 10**400}])
+    number = events.operator("my::\ud800", 0, 6, **PRODUCT)
+    events.kernel("k" * 10**5, 10, 5, correlation=events.launch(2), **{"External id": number})
+    events.add("gpu_memcpy", "Memcpy HtoD", 20, 4, device=0, stream=7, bytes=10**40)
+    path = events.save(tmp_path / "t.json")
+    with pytest.raises(HardwareError, match="is not known"):
+        read_trace(path)
+    found = read_trace(path, hardware="h100")
+    assert found.copies[0].bytes is None
+    assert str(found)
+    found.save(tmp_path / "r.json", tmp_path / "r.html")
+
+
+def test_a_wrong_execution_trace_is_refused(tmp_path: Path) -> None:
+    path = steps(tmp_path)
+    with pytest.raises(FileFormatError, match="is no execution trace"):
+        read_trace(path, execution=path)
+
+
+def test_a_trace_of_a_cpu_without_shapes_has_times(tmp_path: Path) -> None:
+    model, x = Block().eval(), torch.randn(2, 3, 32, 32)
+    path = tmp_path / "t.json"
+    with torch.no_grad(), profile(activities=[ProfilerActivity.CPU]) as recording:
+        model(x)
+    recording.export_chrome_trace(str(path))
+    found = read_trace(path, hardware="10980xe")
+    assert not found.operators
+    assert found.kernel_s > 0
+    assert any("record_shapes=True" in each for each in found.warnings)
+
+
+def test_a_comparison_names_what_changed(tmp_path: Path) -> None:
+    found: list[TraceAnalysis] = []
+    for name, kernel in (("a", "big_a"), ("b", "big_b")):
+        events = Events()
+        product_step(events)
+        large: Any = {**PRODUCT, "Input Dims": [[640, 16], [16, 32]]}
+        number = events.operator("aten::mm", 50, 6, **large)
+        link: Any = {"External id": number}
+        events.kernel(kernel, 60, 5, correlation=events.launch(52), **link)
+        if name == "b":
+            product_step(events, 100)
+        found.append(read_trace(events.save(tmp_path / f"{name}.json")))
+    comparison = roofline.TraceComparison.of(*found)
+    (other,) = [each for each in comparison.changes if each.is_other_kernel]
+    assert (other.inputs, other.kernels_before, other.kernels_after) == (
+        "640x16, 16x32",
+        ("big_a",),
+        ("big_b",),
+    )
+    (slower,) = [each for each in comparison.changes if each.change == "slower"]
+    assert (slower.inputs, slower.calls_before, slower.calls_after) == ("8x16, 16x32", 1, 2)
+    assert slower.difference_s == pytest.approx(5e-6)
+    comparison.save(tmp_path / "c.json")
+    assert read_result(tmp_path / "c.json") == comparison
+
+
+def test_advice_names_the_wait_for_the_host_and_written_attention(tmp_path: Path) -> None:
+    events = Events()
+    events.add("user_annotation", "ProfilerStep#1", 0, 1000)
+    product: Any = {
+        "Input Dims": [[4, 64, 32], [4, 32, 64]],
+        "Input type": ["float", "float"],
+        "Input Strides": [[2048, 32, 1], [2048, 64, 1]],
+        "Concrete Inputs": ["", ""],
+    }
+    softmax: Any = {
+        "Input Dims": [[4, 64, 64], [], []],
+        "Input type": ["float", "Scalar", "Scalar"],
+        "Input Strides": [[4096, 64, 1], [], []],
+        "Concrete Inputs": ["", "-1", "False"],
+    }
+    back: Any = {**product, "Input Dims": [[4, 64, 64], [4, 64, 32]]}
+    back["Input Strides"] = [[4096, 64, 1], [2048, 32, 1]]
+    parts = (("aten::bmm", product), ("aten::_softmax", softmax), ("aten::bmm", back))
+    for place, (name, args) in enumerate(parts):
+        start = 300.0 * place
+        link: Any = {"External id": events.operator(name, start, 5, **args)}
+        events.kernel(name, start + 10, 100, correlation=events.launch(start + 1), **link)
+    found = TraceAdvice.of(read_trace(events.save(tmp_path / "t.json")))
+    rules = [each.rule for each in found.findings]
+    assert {"launch-bound", "attention written out"} <= set(rules)
+    attention = next(each for each in found.findings if each.rule == "attention written out")
+    assert attention.operators == (0, 1, 2)
+    assert attention.predicted_before_s == pytest.approx(300e-6)
+    assert str(found)
 
 
 def test_bad_files_get_one_line(tmp_path: Path) -> None:
