@@ -127,14 +127,14 @@ class _Times:
                 _part("Efficiency", _efficiency, 3),
             ]
         if self.is_predicted and not of_groups:
-            prediction = Column(heading="Source", sacrifice=9)
+            prediction = Column(heading="Source", drop_priority=9)
             parts.append(_Part(prediction, lambda group: source_word(group.rows[0])))
         return [*parts, _part("Share", share)]
 
 
-def _part(heading: str, cell: _Cell, sacrifice: int = 0) -> _Part:
+def _part(heading: str, cell: _Cell, drop_priority: int = 0) -> _Part:
     """Return a column of numbers that add up."""
-    return _Part(number_column(heading, sacrifice), cell, cell)
+    return _Part(number_column(heading, drop_priority), cell, cell)
 
 
 def _work_parts(flop: int, byte: int, view: View) -> list[_Part]:
@@ -226,9 +226,11 @@ def operator_grid(analysis: Analysis, view: View) -> Grid:
         _Part(op, lambda group: short_op(group.rows[0])),
     ]
     if analysis.run.train:
-        parts.append(_Part(Column(heading="Phase", sacrifice=3), lambda each: each.rows[0].phase))
-    output = Column(heading="Output", sacrifice=8)
-    limiter = Column(heading="Limiter", sacrifice=10 * crowded, least=12)
+        parts.append(
+            _Part(Column(heading="Phase", drop_priority=3), lambda each: each.rows[0].phase)
+        )
+    output = Column(heading="Output", drop_priority=8)
+    limiter = Column(heading="Limiter", drop_priority=10 * crowded, least=12)
     parts += [
         _part("Calls", lambda group: str(group.calls), 2 * crowded),
         _Part(output, lambda group: shape_of(group.rows[0])),
@@ -350,7 +352,7 @@ def _module_grid(analysis: Analysis, view: View, times: _Times) -> Grid:
         yield from (each.sum(group) for each in parts)
 
     known = [
-        Column(heading="Class", sacrifice=5),
+        Column(heading="Class", drop_priority=5),
         number_column("Calls", 3),
         number_column("Parameters", 2),
     ]

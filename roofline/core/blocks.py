@@ -91,12 +91,12 @@ class Column:
     """Heading, alignment, and behavior of a column in narrow terminals.
 
     Cells are cut to `least` characters (0: never) at the end `cut`; then columns are dropped, the
-    highest `sacrifice` first (0: never).
+    highest `drop_priority` first (0: never).
     """
 
     heading: str
     align: Literal["left", "right"] = "left"
-    sacrifice: int = 0
+    drop_priority: int = 0
     least: int = 0
     cut: Literal["start", "end"] = "end"
 
@@ -190,9 +190,9 @@ def cell_text(name: str, value: object) -> str:
 _Item = TypeVar("_Item")
 
 
-def number_column(heading: str, sacrifice: int = 0) -> Column:
+def number_column(heading: str, drop_priority: int = 0) -> Column:
     """Return a column of numbers."""
-    return Column(heading=heading, align="right", sacrifice=sacrifice)
+    return Column(heading=heading, align="right", drop_priority=drop_priority)
 
 
 def table(
@@ -227,7 +227,7 @@ def table(
             else Column(
                 heading=each,
                 align="left" if each in texts else "right",
-                sacrifice=len(narrow) - narrow.index(each) if each in narrow else 0,
+                drop_priority=len(narrow) - narrow.index(each) if each in narrow else 0,
             )
             for each in columns
         ),

@@ -202,8 +202,8 @@ class Crosscheck(Result):
             rows.append((each.counter, each.version, *cells))
         columns = (
             Column(heading="counter"),
-            Column(heading="version", sacrifice=2),
-            Column(heading="convention", sacrifice=1),
+            Column(heading="version", drop_priority=2),
+            Column(heading="convention", drop_priority=1),
             Column(heading="number", align="right"),
             Column(heading=f"in {unit}", align="right"),
             Column(heading="ratio to ours", align="right"),

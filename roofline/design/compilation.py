@@ -242,7 +242,7 @@ class Compilation(Result):
                     cells = (f"{side.launches:,}", side.traffic, share)
                 rows.append((*[phase or "both"] * is_training, name, *cells))
         columns = (
-            *[Column(heading="phase", sacrifice=2)] * is_training,
+            *[Column(heading="phase", drop_priority=2)] * is_training,
             *(Column(heading="execution"), number_column("launches"), number_column("traffic")),
             number_column("traffic / eager", 1),
         )
@@ -277,10 +277,10 @@ class Compilation(Result):
         return Grid(
             title="Top Inductor kernels by traffic",
             columns=(
-                Column(heading="kernel", least=16, sacrifice=2),
+                Column(heading="kernel", least=16, drop_priority=2),
                 number_column("launches", 5),
-                Column(heading="operators", least=16, sacrifice=1),
-                Column(heading="modules", least=10, sacrifice=4),
+                Column(heading="operators", least=16, drop_priority=1),
+                Column(heading="modules", least=10, drop_priority=4),
                 *(number_column("read", 3), number_column("written", 3), number_column("traffic")),
             ),
             rows=tuple(rows),

@@ -99,10 +99,10 @@ def columns_that_fit(grid: Grid, width: int) -> dict[int, int]:
     ]
     kept = dict(enumerate(least))
     while _together(kept) > width:
-        candidates = [i for i in kept if grid.columns[i].sacrifice]
+        candidates = [i for i in kept if grid.columns[i].drop_priority]
         if not candidates:
             break
-        del kept[max(candidates, key=lambda i: grid.columns[i].sacrifice)]
+        del kept[max(candidates, key=lambda i: grid.columns[i].drop_priority)]
     cut = sorted((i for i in kept if kept[i] < widths[i]), key=lambda i: widths[i] - kept[i])
     for number, i in enumerate(cut):
         # Spare width goes to cut columns, smallest need first.

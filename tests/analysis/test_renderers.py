@@ -159,8 +159,8 @@ def test_columns_that_may_be_cut_are_cut_before_others_go():
         title="",
         columns=(
             Column(heading="operator", least=8),
-            Column(heading="module", least=6, cut="start", sacrifice=1),
-            Column(heading="output", sacrifice=2),
+            Column(heading="module", least=6, cut="start", drop_priority=1),
+            Column(heading="output", drop_priority=2),
             Column(heading="bound", align="right"),
         ),
         rows=(("a_long_operator", "a.b.c.d.e.f.g", "1x2", "1.00 ms"),),

@@ -191,9 +191,7 @@ def test_an_update_replaces_no_other_file(folder: Path, capsys: pytest.CaptureFi
     before = (folder / "b.json").read_bytes()
     assert check("before.py:net", "--update") == 2
     line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert line.startswith(
-        "roofline: error: b.json: not a baseline, so --update does not"
-    )
+    assert line.startswith("roofline: error: b.json: not a baseline, so --update does not")
     assert (folder / "b.json").read_bytes() == before
 
 

@@ -60,9 +60,7 @@ def test_a_damaged_one_is_refused(saved: Path, capsys: pytest.CaptureFixture[str
     saved.write_text(saved.read_text().replace('"measured_s": 100.0', '"measured_s": -1'))
     assert run(["show", str(saved)]) == 2
     said = capsys.readouterr().err
-    assert (
-        said.count("\n") == 1 and "must be from 1e-12 to 1e12, got -1; make it again" in said
-    )
+    assert said.count("\n") == 1 and "must be from 1e-12 to 1e12, got -1; make it again" in said
 
 
 def test_torch_is_not_imported(saved: Path) -> None:

@@ -148,11 +148,11 @@ def _grid(analysis: Analysis, findings: Sequence[Finding]) -> Grid:
     columns = (
         number_column("#"),
         Column(heading="finding", least=12),
-        Column(heading="operators", sacrifice=2, least=12),
+        Column(heading="operators", drop_priority=2, least=12),
         *(
             number_column("saving"),
             number_column("share of pass", 3),
-            Column(heading="basis", sacrifice=1, least=8),
+            Column(heading="basis", drop_priority=1, least=8),
         ),
         *((number_column("measured"), Column(heading="verdict")) * is_tried),
     )

@@ -257,7 +257,7 @@ def _naming(
     full: dict[Column, _Cell] = {
         Column(heading="operator"): lambda each: short_op(each.operators[0][0]),
         Column(heading="module"): module,
-        Column(heading="output", sacrifice=4): lambda each: shape_of(each.operators[0][0]),
+        Column(heading="output", drop_priority=4): lambda each: shape_of(each.operators[0][0]),
         number_column("FLOP", 3): flop,
         **intensity,
     }

@@ -205,7 +205,7 @@ def _input_text(analysis: Analysis) -> str:
 def _models_grid(comparison: Comparison, only: Sequence[str]) -> Grid:
     base = printable(comparison.designs[comparison.reference])
     runs = list(map(_run_text, comparison.analyses))
-    columns = [Column(heading="model"), Column(heading="input", sacrifice=5)]
+    columns = [Column(heading="model"), Column(heading="input", drop_priority=5)]
     cells = [list(map(printable, comparison.designs)), list(map(_input_text, comparison.analyses))]
 
     def add(column: Column, found: Sequence[str]) -> None:
@@ -213,7 +213,7 @@ def _models_grid(comparison: Comparison, only: Sequence[str]) -> Grid:
         cells.append(list(found))
 
     if len(set(runs)) > 1:
-        add(Column(heading="run", sacrifice=9), runs)
+        add(Column(heading="run", drop_priority=9), runs)
     for place, each in enumerate(_shown(comparison, only)):
         least = 0 if each.of in ("flop", "eager_min_time_s", *UNCERTAIN) else 10 + place
         add(number_column(each.title, least), _quantity_cells(comparison, each))
@@ -230,7 +230,7 @@ def _models_grid(comparison: Comparison, only: Sequence[str]) -> Grid:
             fits = [fit_cell(each.fits) for each in comparison.cells[0]]
             add(Column(heading="fits in memory"), fits)
         shares = (list(ceilings(each).items()) for each in comparison.analyses)
-        add(Column(heading="limiter", sacrifice=3), list(map(_ceiling_text, shares)))
+        add(Column(heading="limiter", drop_priority=3), list(map(_ceiling_text, shares)))
     return Grid(title="Totals", columns=tuple(columns), rows=tuple(zip(*cells, strict=True)))
 
 
@@ -260,9 +260,9 @@ def machines_grid(comparison: Comparison) -> Grid:
         *map(number_column, ("eager", "fused", "model")),
         *map(number_column, ["predicted"] * is_predicted + ["measured"] * is_measured),
         number_column(f"time / {base}"),
-        Column(heading="basis", sacrifice=3),
-        *([Column(heading="fits in memory", sacrifice=4)] if any_fit else []),
-        Column(heading="limiter", sacrifice=2),
+        Column(heading="basis", drop_priority=3),
+        *([Column(heading="fits in memory", drop_priority=4)] if any_fit else []),
+        Column(heading="limiter", drop_priority=2),
     )
     rows: list[tuple[str, ...]] = []
     for machine, one in zip(comparison.machine_names, comparison.each_machine, strict=True):

@@ -234,5 +234,5 @@ def _machines(result: Comparison, title: str, shown: Sequence[BalancePoint]) -> 
     )
     columns = (*columns, Column(heading="lowest"))
     if any(each.machine for each in shown):
-        columns = (Column(heading="machine"), *columns, Column(heading="caches", sacrifice=2))
+        columns = (Column(heading="machine"), *columns, Column(heading="caches", drop_priority=2))
     return Grid(title=title, columns=columns, rows=tuple(rows))

@@ -103,8 +103,8 @@ class Missing(Result):
                     Column(heading="Op"),
                     Column(heading="Calls", align="right"),
                     Column(heading="Bytes", align="right"),
-                    Column(heading="Inputs -> outputs", sacrifice=2, least=24),
-                    Column(heading="Module", sacrifice=1, least=16, cut="start"),
+                    Column(heading="Inputs -> outputs", drop_priority=2, least=24),
+                    Column(heading="Module", drop_priority=1, least=16, cut="start"),
                     Column(heading="Reason"),
                 ),
                 rows=tuple(
