@@ -1,1 +1,1 @@
-"""What a model asks for: operators with shapes, FLOP and bytes, independent of any machine."""
+"""Operators of a model with shapes, FLOP and bytes, independent of any machine."""
