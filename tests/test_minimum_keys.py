@@ -30,7 +30,7 @@ from roofline.analysis.event_file import scalars
 from roofline.analysis.grouping import Whole
 from roofline.analysis.page import page_data
 from roofline.core.units import format_s
-from roofline.design.comparison.machines import together
+from roofline.design.comparison.machines import combine_operators
 from roofline.render.console import plain_text
 from tests.analysis.examples import measured
 
@@ -210,7 +210,7 @@ def test_groups_on_several_machines_are_those_of_each_alone() -> None:
             expected = minimum_times_of(by_type[group.operators[0][0].type])
             for name in MINIMUM_TIMES:
                 assert getattr(group, name)[place] == expected[name]
-    whole = together(found, found.operators)
+    whole = combine_operators(found, found.operators)
     for place, name in enumerate((CPU, "v100")):
         times = {key: getattr(whole, key)[place] for key in MINIMUM_TIMES}
         assert times == known(analysis(name).totals)

@@ -136,7 +136,7 @@ def test_files_that_are_wrong_get_one_line(tmp_path: Path) -> None:
 def test_wrong_targets_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"unknown suffix '.jpg'; results of kind 'race'.*\.json"):
         RACE.save(tmp_path / "a.json", tmp_path / "a.jpg")
-    with pytest.raises(InputError, match="named twice"):
+    with pytest.raises(InputError, match="duplicate file; give it once"):
         RACE.save(tmp_path / "a.json", tmp_path / "a.json")
     assert not list(tmp_path.iterdir())
     RACE.save(tmp_path / "a.json")

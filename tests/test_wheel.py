@@ -64,4 +64,4 @@ def test_it_runs_away_from_the_checkout(wheel: Path, tmp_path: Path) -> None:
     assert found.startswith(str(site))
     assert "10980xe-measured" in listed
     analysed = run("-m", "roofline", "analyze", "resnet18", "--hardware", "10980xe")
-    assert "resnet18 takes" in analysed
+    assert analysed.startswith("resnet18: minimum ")

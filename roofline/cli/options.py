@@ -131,9 +131,12 @@ def given_options(context: click.Context) -> Iterator[tuple[str, str]]:
 
 def run_arguments(context: click.Context | None) -> str:
     """Return models and options of the run as typed, for a shell; ``""`` without a model."""
-    if context is None or not {"model", "models"} & context.params.keys():
+    if context is None:
         return ""
-    words = list(map(str, context.params.get("models") or (context.params["model"],)))
+    models: tuple[Any, ...] = context.params.get("models") or (context.params.get("model"),)
+    words = [str(each) for each in models if each is not None]
+    if not words:
+        return ""
     for each in context.command.params:
         name = each.name or ""
         typed = context.get_parameter_source(name) is ParameterSource.COMMANDLINE

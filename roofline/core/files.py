@@ -121,7 +121,7 @@ def check_named_once(paths: Sequence[Path]) -> None:
     seen: set[Path] = set()
     for path in paths:
         if path.resolve() in seen:
-            raise InputError(f"{path}: is named twice; give each file once")
+            raise InputError(f"{path}: duplicate file; give it once")
         seen.add(path.resolve())
 
 

@@ -84,7 +84,7 @@ def reference_among(
             return known.index(reference)
     candidates = dict.fromkeys((*models, *names))
     hint = did_you_mean(reference, candidates) or f"; there are {', '.join(candidates)}"
-    raise InputError(f"{argument('reference', reference)}: unknown model{printable(hint)}")
+    raise InputError(f"{argument('reference', reference)}: not a compared model{printable(hint)}")
 
 
 @takes(CompareKeywords)

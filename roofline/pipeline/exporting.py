@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import torch
 from torch.utils import _pytree as pytree
 
-from roofline.core.files import check_writable, write_together
+from roofline.core.files import check_named_once, check_writable, write_together
 from roofline.core.progress import suppress_output
 from roofline.core.text import printable
 from roofline.core.units import format_bytes
@@ -290,15 +290,14 @@ def checked_paths(
     paths = tuple(map(Path, several))
     if not paths:
         raise InputError("no file to write; add -o model.onnx or -o model.pt2")
-    for number, path in enumerate(paths):
+    for path in paths:
         if (suffix := path.suffix.lower()) not in FORMATS:
             known = ", ".join(FORMATS)
             raise InputError(
                 f"{path}: models are written as {known}{did_you_mean(suffix, FORMATS)}"
             )
         check_writable(path, overwrite=overwrite)
-        if path.resolve() in (each.resolve() for each in paths[:number]):
-            raise InputError(f"{path}: duplicate file; give it once")
+    check_named_once(paths)
     if opset is not None and all(path.suffix.lower() != ".onnx" for path in paths):
         raise InputError(
             f"{argument('opset', opset)} has no effect without an .onnx file; leave it out"

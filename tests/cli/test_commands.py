@@ -263,7 +263,10 @@ BAD_CALLS = [
     (["analyze", "resnet18", "-o", "-"], "--format"),
     (["analyze"], "MODEL"),
     (["compare", "resnet18"], "two models or variants"),
-    (["compare", "resnet18", "resnet34", "--reference", "resnet19"], "none of the models"),
+    (
+        ["compare", "resnet18", "resnet34", "--reference", "resnet19"],
+        "resnet19: not a compared model",
+    ),
     (["compare", "resnet18", "resnet34", "-o", "TMP/c.xlsx"], ".xlsx"),
     (["hardware", "show", "10980xf"], "did you mean '10980xe"),
     (["hardware", "show", "TMP/none.toml"], "no such file"),

@@ -30,7 +30,7 @@ def test_analyze(capsys: pytest.CaptureFixture[str]) -> None:
     assert "channels last" in out_of(capsys, "analyze", SEPARABLE, *ON, "--channels-last")
     assert "backward" in out_of(capsys, "analyze", SEPARABLE, *ON, "--train")
     said = out_of(capsys, "analyze", "conv2d(8,8,3)", *ON, "--input", "2x8x9x9")
-    assert "conv2d(8,8,3) · 2x8x9x9" in said
+    assert "conv2d(8,8,3) · float32 2x8x9x9" in said
 
 
 def test_predict(capsys: pytest.CaptureFixture[str]) -> None:

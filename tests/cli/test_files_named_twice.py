@@ -32,5 +32,5 @@ def test_a_file_named_twice_is_refused_first(
     assert run([*COMMANDS[command], "-o", str(file), "-o", str(file)]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err == f"roofline: error: {file}: is named twice; give each file once\n"
+    assert captured.err == f"roofline: error: {file}: duplicate file; give it once\n"
     assert not file.exists()

@@ -415,6 +415,7 @@ def second(folder: Path) -> Generator[subprocess.Popen[str]]:
             yield process
         except BaseException:
             process.kill()
+            process.communicate()
             raise
 
 

@@ -98,7 +98,7 @@ def test_a_model_that_is_kept_is_still_written_and_said_to_be(
         (["x", "-o", "a.onnx"], "results of kind 'optimization' are written as .json, .csv, .md"),
         (["x", "-o", "there.pt2"], "there.pt2: exists; add --force"),
         (["x", "-o", "nowhere/a.json"], "does not exist; create it first"),
-        (["x", "-o", "a.md", "-o", "a.md"], "is named twice"),
+        (["x", "-o", "a.md", "-o", "a.md"], "duplicate file; give it once"),
         (["x", "-o", "-"], "-o -: add the format of stdout"),
         (["x", "--alpha", "much"], "'much' is not a valid float"),
         (["--list-rules", "--rules", "merge-linear"], "did you mean 'merge-linears'?"),

@@ -103,7 +103,7 @@ def test_files_are_written_in_their_formats(
         (["x", "-o", "a.pt2"], "'quantization' are written as .json, .csv, .md"),
         (["x", "-o", "there.md"], "there.md: exists; add --force"),
         (["x", "-o", "nowhere/a.json"], "does not exist; create it first"),
-        (["x", "-o", "a.md", "-o", "a.md"], "is named twice"),
+        (["x", "-o", "a.md", "-o", "a.md"], "duplicate file; give it once"),
         (["x", "-o", "-"], "-o -: add the format of stdout"),
         (["x", "--bits", "2"], "No such option"),
     ],

@@ -154,7 +154,7 @@ def test_what_cannot_be_judged_fails(fake: StandIn, capsys: pytest.CaptureFixtur
             ("-o", "a.txt"),
             "results of kind 'validation' are written as .json, .csv, .md, .html, .png, .svg",
         ),
-        (("-o", "FOLDER/a.md", "-o", "FOLDER/a.md"), "is named twice"),
+        (("-o", "FOLDER/a.md", "-o", "FOLDER/a.md"), "duplicate file; give it once"),
         (("-o", "FOLDER/there.md"), "exists; add --force"),
     ],
 )
