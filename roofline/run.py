@@ -353,8 +353,8 @@ class RunOptions:
             ) from None
         if change.kind != "float":
             raise InputError(
-                f"{argument('dtype', self.dtype)}: must be a floating type: bfloat16, float16 or"
-                " float64"
+                f"{argument('dtype', self.dtype)}: must be a floating type; use bfloat16,"
+                " float16 or float64"
             )
         return change.name
 

@@ -183,6 +183,8 @@ class _Fusion:
         self._constant = frozenset[int]() if only_chains else self._find_constant()
         self._bases = {} if only_chains else self._computed_from()
         self._kernels: list[_Kernel | None] = [None] * len(records)
+        self._is_spanned = bytearray(len(records))
+        """1 where a kernel has operators both up to this position and after it."""
         self._join_producers()
         if not only_chains:
             self._join_readers()
@@ -295,6 +297,8 @@ class _Fusion:
     def _place(self, kernel: _Kernel) -> None:
         for member in kernel.members:
             self._kernels[member] = kernel
+        first, last = kernel.members[0], kernel.members[-1]
+        self._is_spanned[first:last] = b"\1" * (last - first)
 
     def _join_readers(self) -> None:
         """Join kernels over the same elements that read the same operand."""
@@ -349,13 +353,15 @@ class _Fusion:
         kernels.
         """
         inside, after = frozenset(members), self._flow.after
-        latest = max(inside)
+        # A later kernel can feed `members` through its earlier operators. No path returns from
+        # behind a position that no kernel spans.
+        end = self._is_spanned.find(0, max(inside))
         waiting = [each for member in members for each in after[member] if each not in inside]
         looked: set[int] = set()
         while waiting:
             index = waiting.pop()
             kernel = self._kernels[index]
-            if index > latest or kernel is None or kernel.members[0] in looked:
+            if index > end or kernel is None or kernel.members[0] in looked:
                 continue
             if len(looked) == _SEARCH_LIMIT:
                 return True

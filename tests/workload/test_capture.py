@@ -355,7 +355,7 @@ def test_another_data_type(kind: str, size: int) -> None:
 @pytest.mark.parametrize("kind", ["int8", "uint4", "bool", "complex64"])
 def test_parameters_can_only_be_floating(kind: str) -> None:
     """What integers would take is another question: torch cannot run such a model."""
-    with pytest.raises(InputError, match=f"dtype='{kind}': parameters take a floating type"):
+    with pytest.raises(InputError, match=f"dtype='{kind}': must be a floating type; use bfloat16"):
         roofline.analyze(nn.Linear(4, 4), (1, 4), dtype=kind, hardware="10980xe")
 
 

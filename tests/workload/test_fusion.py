@@ -562,7 +562,34 @@ def test_computing_again_never_moves_more(records: list[OperatorRecord]) -> None
 @settings(max_examples=150)
 def test_kernels_can_run_one_after_the_other(records: list[OperatorRecord]) -> None:
     """No kernel needs, by way of another, what it makes itself; none has two products."""
+    check_kernels(records, fused_traffic(records))
+
+
+@pytest.mark.parametrize("through_another", [False, True])
+def test_a_kernel_that_ends_later_can_feed_by_its_first_operators(through_another: bool) -> None:
+    """Two readers of one operand stay apart where a third kernel needs one and feeds the other."""
+    small, big, wide = tensor(0, 2, role=Role.INPUT), tensor(1, 8, role=Role.INPUT), tensor(9, 16)
+    first, last = tensor(2, 2), tensor(3, 2)
+    fed, feeding = tensor(4, 8), tensor(5, 8)
+    steps = [
+        ([small], first),
+        ([big, first], fed),
+        ([big], feeding),
+        *([([feeding], wide)] if through_another else []),
+        ([first, wide if through_another else feeding], last),
+    ]
+    records = [
+        record(inputs, [output], index=n, op="aten.relu")
+        for n, (inputs, output) in enumerate(steps)
+    ]
     fused = fused_traffic(records)
+    assert fused[-1].chain == fused[0].chain
+    assert fused[1].chain != fused[2].chain
+    check_kernels(records, fused)
+    fused_records(records, fused)
+
+
+def check_kernels(records: Sequence[OperatorRecord], fused: Sequence[FusedOperator]) -> None:
     order: dict[int, set[int]] = {each.chain: set() for each in fused}
     version: dict[tuple[int, int], int] = {}
     for now, each in enumerate(records):

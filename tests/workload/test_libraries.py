@@ -387,7 +387,7 @@ def test_seq_on_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: P
     assert run(["compare", "hf:distilbert", "hf:electra", *base]) == 0
     assert "1x16 int64" in capsys.readouterr().out
     assert run(["compare", saved, "hf:electra", *base]) == 2
-    assert "--seq cannot change an analysis that is saved" in capsys.readouterr().err
+    assert "--seq cannot change a saved analysis" in capsys.readouterr().err
 
 
 # -- the user's own --------------------------------------------------------------------------------

@@ -215,7 +215,8 @@ def _refuses(graph: Graph, match: Match) -> str:
         type = graph.type_of(value)
         is_piece = graph.nodes[value.node].op in _CUTS and not graph.is_returned(value)
         if not (is_piece or type.is_contiguous or _is_dense_channels_last(type)):
-            return f"the output of {node_name(graph, value.node)} has unusual strides"
+            name = node_name(graph, value.node)
+            return f"the output of {name} is neither contiguous nor channels-last"
     convolutions = (graph.nodes[number] for number in region.nodes)
     weights = (node["weight"] for node in convolutions if node.op in _CONVOLUTIONS)
     return first_reason(shared(graph, weight, region.nodes) for weight in weights)
