@@ -231,9 +231,6 @@ def predict(model: str, run: dict[str, Any], operators: Any, view: View, output:
     # `predict` leaves them out: a loop of predictions does not need them.
     result = add_findings(result, run["hardware"], no_cache=run["no_cache"])
     output.present(result, view)
-    if not any(each.predicted_s is not None for each in result.operators):
-        name = result.hardware.name
-        print_stderr(f"No operator could be predicted on '{name}': minimum times only")
 
 
 @command(

@@ -19,7 +19,7 @@ from roofline.run import RunOptions
 from roofline.workload.capture import cuda_emulation
 
 CPU, GPU, APPLE = "10980xe", "rtx4090", "m2-ultra"
-NOT_ITS_OWN = "the operators are those that torch calls on"
+NOT_ITS_OWN = "but operators were captured for"
 
 
 class Attention(torch.nn.Module):

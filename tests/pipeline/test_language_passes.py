@@ -189,7 +189,7 @@ def test_a_language_model_is_its_configuration_as_plain_data() -> None:
     assert plain == found.configuration
     names = ("model_type", "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim")
     assert [plain[each] for each in names] == ["llama", 48, 6, 2, 8]
-    assert any(each.startswith("filled in by LlamaConfig: ") for each in found.notes)
+    assert any(each.startswith("defaults of LlamaConfig: ") for each in found.notes)
     assert language_model("hf:gpt2", config=None).configuration["hidden_size"] == 768
 
 
@@ -206,11 +206,11 @@ def test_a_published_model_is_counted_without_its_memory() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("hf:llama", {"stage": "training"}, "there are prefill and decode"),
+        ("hf:llama", {"stage": "training"}, "expected prefill or decode"),
         ("hf:llama", {"context": 0}, "context=0"),
         ("hf:llama", {"batch": 0}, "batch=0"),
         ("hf:llama", {"dtype": "int8"}, "dtype='int8'"),
-        ("hf:llama", {"config": "hidden_size=30,num_attention_heads=4"}, "28 and 32 do"),
+        ("hf:llama", {"config": "hidden_size=30,num_attention_heads=4"}, "use 28 or 32"),
         ("resnet18", {}, "prefill and decode need a transformers language model"),
     ],
 )

@@ -242,9 +242,9 @@ def test_a_dask_address_that_does_not_answer(
     machine: HardwareProfile, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("distributed")
-    from roofline.pipeline.sweeps import where
+    from roofline.pipeline.sweeps import execution
 
-    monkeypatch.setattr(where, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(execution, "_PATIENCE_S", 0.2)
     with pytest.raises(InputError, match="scheduler") as caught:
         swept(machine, executor=f"dask:{address}")
     assert "\n" not in str(caught.value)
