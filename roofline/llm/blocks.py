@@ -16,6 +16,7 @@ from roofline.core.units import (
     format_bytes,
     format_flop,
     format_intensity,
+    format_memory,
     format_percent,
     format_ratio,
     format_s,
@@ -131,7 +132,7 @@ def _fits(footprint: Footprint) -> str:
     memory = footprint.memory
     if memory.size_bytes is None:
         return f"unknown: {memory.source}"
-    verdict = f"{_FITS[footprint.fit]}: {format_bytes(memory.size_bytes)} ({memory.source})"
+    verdict = f"{_FITS[footprint.fit]}: {format_memory(memory.size_bytes)} ({memory.source})"
     if footprint.weight_bytes > memory.size_bytes:
         return f"{verdict} · weights alone exceed it"
     room = f"up to {counted(footprint.max_sequences or 0, 'sequence')} of"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from roofline.analysis import MINIMUM_TIMES, minimum_times_of
 from roofline.core.blocks import Block, View
 from roofline.core.dtypes import DType
-from roofline.core.units import format_bytes, format_percent
+from roofline.core.units import format_bytes, format_memory, format_percent
 from roofline.llm.architecture import Architecture
 from roofline.llm.memory import Cache, Footprint, activations_of, fit_of
 from roofline.llm.parts import Stage
@@ -205,7 +205,7 @@ def _verdict(stage: StageResult) -> str:
 
 
 def _memory_words(footprint: Footprint) -> str:
-    takes, memory = format_bytes(footprint.total_bytes), format_bytes(footprint.memory.size_bytes)
+    takes, memory = format_bytes(footprint.total_bytes), format_memory(footprint.memory.size_bytes)
     peak = f"the peak of {format_bytes(footprint.peak_bytes)} in transformers does not"
     return {
         "fits": f"{takes} fit into {memory}",

@@ -57,7 +57,7 @@ def test_a_reference_is_a_model_in_its_first_way_or_one_way() -> None:
     assert reference_among("b", found, models) == 2
     assert reference_among("b bfloat16", found, models) == 3
     assert reference_among(1, found, models) == 1
-    with pytest.raises(InputError, match="unknown model; did you mean 'b bfloat16'"):
+    with pytest.raises(InputError, match="not a compared model; did you mean 'b bfloat16'"):
         reference_among("b bfloat61", found, models)
     with pytest.raises(InputError, match="there are a, b, a float32"):
         reference_among("zzz", found, models)
