@@ -17,6 +17,7 @@ from roofline.core.files import refused
 from roofline.core.progress import Progress
 from roofline.core.sampling import Sample
 from roofline.core.text import counted as counted_words
+from roofline.core.units import sum_known
 from roofline.errors import HardwareError, InputError, argument
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
@@ -33,7 +34,7 @@ from roofline.traces.result import (
     Unmodeled,
 )
 from roofline.traces.timeline import Step, Timeline, main_device, steps_of, timeline
-from roofline.workload.operators import OperatorRecord, Phase
+from roofline.workload.operators import OperatorRecord, Phase, State
 from roofline.workload.residency import trace_residency
 
 if TYPE_CHECKING:
@@ -415,16 +416,18 @@ class _Counted:
     ) -> tuple[list[Any], list[Unmodeled]]:
         """Return rows of counted operators, and the others by name and shapes."""
         rows: list[Any] = []
-        others: dict[tuple[str, str, str], list[float]] = {}
+        others: dict[tuple[str, str, str], list[float | None]] = {}
         placed: dict[int, Any] = {}
         is_untimed = self._nesting.trace.is_execution_trace
         for number, (call, _) in enumerate(steps[0] if steps else ()):
             times = () if is_untimed else tuple(each[number][1] for each in steps)
             record = self._record(call)
+            if not isinstance(record, str) and record.state is State.UNKNOWN:
+                record = "no formula counts it; add one with @roofline.formula"
             if isinstance(record, str):
                 shapes = _shapes(call.signature)
                 others.setdefault((call.operator, shapes, record), []).append(
-                    median(times or (0.0,))
+                    median(times) if times else None
                 )
                 continue
             if id(record) not in placed:
@@ -437,11 +440,15 @@ class _Counted:
             rows.append(replace(row, index=len(rows), **where))
         unmodeled = [
             Unmodeled(
-                operator=name, shapes=shapes, calls=len(times), time_s=sum(times), reason=reason
+                operator=name,
+                shapes=shapes,
+                calls=len(times),
+                time_s=sum_known(times),
+                reason=reason,
             )
             for (name, shapes, reason), times in others.items()
         ]
-        return rows, sorted(unmodeled, key=lambda each: -each.time_s)
+        return rows, sorted(unmodeled, key=lambda each: -(each.time_s or 0.0))
 
     def _kernels(self, steps: Sequence[Step]) -> list[KernelTime]:
         """Return kernels by operator and inputs; also those launched before the trace began."""

@@ -86,12 +86,12 @@ class KernelTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unmodeled:
-    """Operators that have kernel time but no count: their calls, seconds and the reason."""
+    """Operators without a count: their calls, seconds (None: not recorded) and the reason."""
 
     operator: str
     shapes: str
     calls: int
-    time_s: float
+    time_s: float | None
     reason: str
 
 
@@ -164,7 +164,7 @@ class TraceAnalysis(Result):
     @property
     def modeled_share(self) -> float | None:
         """Share of the kernel time of linked operators whose FLOP and bytes were counted."""
-        whole = self.measured_s + sum(each.time_s for each in self.unmodeled)
+        whole = self.measured_s + sum(each.time_s or 0.0 for each in self.unmodeled)
         return self.measured_s / whole if whole else None
 
     @property
@@ -304,8 +304,9 @@ class TraceAnalysis(Result):
             parts = [
                 f"busy {format_s(step.busy_s)}",
                 f"idle {format_s(step.idle_s)}",
-                f"host-bound {format_s(step.host_bound_s)}",
             ]
+            if step.host_bound_s is not None:
+                parts.append(f"host-bound {format_s(step.host_bound_s)}")
             if step.overlap_s:
                 parts.append(f"streams overlap {format_s(step.overlap_s)}")
             if step.communication_s:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from roofline.core.units import sum_known
 from roofline.traces.linking import Links, Nesting
 from roofline.traces.reading import Details, Kind
 
@@ -49,7 +50,8 @@ class StepTimes:
     """Times of one step in seconds, of the device that is used most.
 
     ``busy_s`` is the time in which a kernel or copy ran, ``idle_s`` the rest of ``time_s``, of
-    which ``host_bound_s`` passed before the host launched what came next. ``overlap_s`` is the time
+    which ``host_bound_s`` passed before the host launched what came next (None: launches are not in
+    the trace, or the host itself computes). ``overlap_s`` is the time
     that several streams ran at once, ``communication_s`` that of collectives, and
     ``exposed_communication_s`` the part of it in which nothing else ran.
     """
@@ -58,7 +60,7 @@ class StepTimes:
     time_s: float
     busy_s: float
     idle_s: float
-    host_bound_s: float
+    host_bound_s: float | None
     overlap_s: float
     compute_s: float
     copy_s: float
@@ -76,11 +78,12 @@ class StepTimes:
 class Gap:
     """An idle stretch of the device in seconds: what ran before and after it.
 
-    ``host_bound_s`` is the part of it before the host launched ``after``.
+    ``host_bound_s`` is the part of it before the host launched ``after``; None where that is not
+    known.
     """
 
     time_s: float
-    host_bound_s: float
+    host_bound_s: float | None
     before: str
     after: str
 
@@ -232,7 +235,7 @@ def timeline(nesting: Nesting, links: Links, step: Step, *, most_gaps: int = 10)
             time_s=(window_end - window_start) * _US,
             busy_s=busy * _US,
             idle_s=max(0.0, window_end - window_start - busy) * _US,
-            host_bound_s=sum(each.host_bound_s for each in gaps),
+            host_bound_s=sum_known([each.host_bound_s for each in gaps]),
             overlap_s=max(0.0, float((end - start).sum()) - own) * _US,
             compute_s=_length(start[computes], end[computes]) * _US,
             copy_s=_length(start[copies], end[copies]) * _US,
@@ -258,15 +261,23 @@ def _gaps(
     """Yield idle stretches of a window, each with the operators before and after it."""
     events = nesting.trace.events
     until, before = window[0], "start of the step"
+    launched = events.start[links.kernels[links.launch >= 0]]
+    # Kernels before the first of these were launched before the trace began.
+    begin = float(launched.min(initial=np.inf))
     for number in numbers.tolist():
         place, launch = int(links.kernels[number]), int(links.launch[number])
         start, end = float(events.start[place]), float(events.end[place])
         name = _operator_or_kernel(nesting, links, number)
         if start - until > _CLOCK:
-            launched = float(events.start[launch]) if launch >= 0 else until
+            wait_s: float | None = None
+            if launch >= 0:
+                wait = min(max(0.0, float(events.start[launch]) - until), start - until)
+                wait_s = wait * _US
+            elif len(launched) and start < begin:
+                wait_s = 0.0
             yield Gap(
                 time_s=(start - until) * _US,
-                host_bound_s=min(max(0.0, launched - until), start - until) * _US,
+                host_bound_s=wait_s,
                 before=before,
                 after=name,
             )
@@ -275,7 +286,8 @@ def _gaps(
     if len(numbers) and window[1] - until > _CLOCK:
         rest_s = (window[1] - until) * _US
         # Nothing was launched any more.
-        yield Gap(time_s=rest_s, host_bound_s=rest_s, before=before, after="end of the step")
+        wait_s = rest_s if len(launched) else None
+        yield Gap(time_s=rest_s, host_bound_s=wait_s, before=before, after="end of the step")
 
 
 def _operator_or_kernel(nesting: Nesting, links: Links, number: int) -> str:

@@ -240,7 +240,7 @@ def test_clocks_that_run_backwards_give_no_negative_times(tmp_path: Path) -> Non
     product_step(events, 0)
     found = read_trace(events.save(tmp_path / "t.json"))
     assert found.step is not None
-    assert found.step.host_bound_s >= 0
+    assert (found.step.host_bound_s or 0.0) >= 0
     assert found.step.idle_s >= 0
     assert len(found.operators) == 2
 
@@ -296,6 +296,35 @@ def test_names_and_numbers_that_nothing_can_print(tmp_path: Path) -> None:
     assert found.copies[0].bytes is None
     assert str(found)
     found.save(tmp_path / "r.json", tmp_path / "r.html")
+
+
+def test_an_operator_without_a_formula_stays_unknown(tmp_path: Path) -> None:
+    library = torch.library.Library("tracelab", "FRAGMENT")
+    library.define("twice(Tensor x, Tensor y) -> Tensor")
+    library.impl("twice", lambda x, y: torch.empty_like(x), "Meta")
+    events = Events()
+    product_step(events)
+    number = events.operator("tracelab::twice", 50, 5, **PRODUCT)
+    link: Any = {"External id": number}
+    events.kernel("twice", 60, 15, correlation=events.launch(51), **link)
+    found = read_trace(events.save(tmp_path / "t.json"))
+    assert [row.op for row in found.operators] == ["aten.mm"]
+    (other,) = found.unmodeled
+    assert "formula" in other.reason
+    assert found.modeled_share == pytest.approx(0.25)
+    library._destroy()
+
+
+def test_waiting_for_the_host_is_unknown_without_launches(tmp_path: Path) -> None:
+    events = Events()
+    for start in (10, 50):
+        link: Any = {"External id": events.operator("aten::mm", start, 6, **PRODUCT)}
+        events.kernel("gemm", start + 9, 5, **link)
+    found = read_trace(events.save(tmp_path / "t.json"))
+    assert found.step is not None
+    assert found.step.host_bound_s is None
+    assert all(each.host_bound_s is None for each in found.gaps)
+    assert "host-bound" not in str(found).partition("Longest")[0]
 
 
 def test_a_wrong_execution_trace_is_refused(tmp_path: Path) -> None:
