@@ -8,7 +8,7 @@
     │   ├── HardwareError    2  unknown or invalid hardware profile
     │   └── FileFormatError  2  damaged file, other format, or newer version
     ├── MeasurementError     1  measurement failed
-    ├── IncompleteError      3  coverage below ``--min-coverage``
+    ├── IncompleteError      3  coverage below ``--min-coverage``, no predicted time
     └── ThresholdError       4  condition of ``--fail-if`` failed
 
 An interrupt (Ctrl-C) ends with 130. Every message is one line: what is wrong, and the fix; a
@@ -51,7 +51,7 @@ class MeasurementError(RooflineError):
 
 
 class IncompleteError(RooflineError):
-    """Coverage below the required one; exit code 3."""
+    """Coverage below the required one, or no predicted time; exit code 3."""
 
     exit_code = 3
 

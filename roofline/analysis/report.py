@@ -36,6 +36,7 @@ from roofline.analysis.words import (
     savings_fact,
     short_op,
     sum_of_flop,
+    why_not_predicted,
     work_facts,
 )
 from roofline.core.blocks import Block, KeyValueBlock, View, next_steps, warning_notes
@@ -51,6 +52,7 @@ from roofline.core.sampling import (
 from roofline.core.text import counted, printable
 from roofline.core.units import format_bytes, format_percent, format_s, format_si
 from roofline.errors import InputError, argument
+from roofline.latency.calibrated import calibrate_command
 from roofline.latency.prediction import BOUND_ONLY, FAULTS_MATTER, RunPrediction
 from roofline.latency.samples import EarlierRun, RunMeasurement
 from roofline.machine.quantities import age
@@ -108,6 +110,8 @@ def _times_of_pass(analysis: Analysis) -> Iterable[str]:
     if (prediction := analysis.prediction) is not None:
         middle, between = interval_text(prediction.predicted_s, prediction.low_s, prediction.high_s)
         yield f"predicted {middle} (80 % interval {between})"
+    elif analysis.not_predicted:
+        yield f"no predicted time ({printable(analysis.not_predicted)})"
 
 
 def _limits(analysis: Analysis) -> Iterable[str]:
@@ -156,11 +160,12 @@ def analysis_blocks(analysis: Analysis, view: View) -> Iterable[Block]:
 
 
 def _commands(analysis: Analysis) -> Iterable[str]:
-    if analysis.hardware.host and analysis.prediction is None:
-        yield "predict"
-    yield "advise"
-    if analysis.hardware.host and analysis.measurement is None:
-        yield "profile"
+    of_host, command = analysis.hardware.host is not None, calibrate_command(analysis.run.dtype)
+    if analysis.prediction is None and f"run `roofline {command}`" in why_not_predicted(analysis):
+        yield command
+    yield "advise MODEL"
+    if of_host and analysis.measurement is None:
+        yield "profile MODEL"
 
 
 def model_facts(analysis: Analysis, view: View) -> tuple[tuple[str, str], ...]:

@@ -161,7 +161,8 @@ class Analysis(Result):
     order of first calls, uncalled ones last. Minimum times are for ``threads`` threads and the
     caches ``steady`` (as the previous pass left them) or ``cold``. ``prediction`` and
     ``measurement`` are those of the pass, ``earlier`` is an earlier measurement of the same
-    operators on this machine; null if there is none. ``findings`` are possible changes, largest
+    operators on this machine; null if there is none. ``not_predicted`` is the reason why
+    `roofline.predict` gave no prediction. ``findings`` are possible changes, largest
     saving first.
     """
 
@@ -182,6 +183,7 @@ class Analysis(Result):
     modules: tuple[Module, ...] = ()
     operators: tuple[OperatorRow, ...]
     prediction: RunPrediction | None = None
+    not_predicted: str = ""
     measurement: RunMeasurement | None = None
     earlier: EarlierRun | None = None
     findings: tuple[Finding, ...] = ()

@@ -21,6 +21,7 @@ from roofline.core.units import (
     format_si,
 )
 from roofline.latency.accuracy import BOUND_MARGIN
+from roofline.latency.calibrated import no_calibration
 from roofline.machine.hardware import HardwareProfile, describe_threads
 from roofline.machine.quantities import origin
 from roofline.machine.roof import ridge_flop_per_byte
@@ -50,6 +51,29 @@ _FIELDS: dict[Kind, str] = {
     "predicted": "predicted_s",
     "bound": "eager_min_time_s",
 }
+
+
+def why_not_predicted(analysis: Analysis) -> str:
+    """Return the reason for a missing predicted time of the pass."""
+    run, profile = analysis.run, analysis.hardware
+    at_work = working(analysis.operators)
+    known = sum(row.predicted_s is not None for row in at_work)
+    if not at_work:
+        return "no operators"
+    if known:
+        return f"{len(at_work) - known} of {len(at_work)} operators outside the calibration data"
+    if run.train or run.autocast:
+        return f"{'training' if run.train else 'autocast'} is not predicted"
+    if run.device != profile.device:
+        return f"operators for {run.device} are not predicted on {profile.device}"
+    if analysis.cache == "cold":
+        return "cold caches are not predicted"
+    if profile.host and analysis.threads not in (1, profile.threads):
+        return (
+            f"no calibration data for {analysis.threads} threads; `roofline calibrate` measures 1"
+            f" and {profile.threads}"
+        )
+    return no_calibration(profile, run.dtype)
 
 
 def time_of(operators: OperatorRow | Group, kind: Kind) -> float | None:

@@ -213,7 +213,7 @@ def predict(model: str, run: dict[str, Any], operators: Any, view: View, output:
     """Predict the time of MODEL, with an 80 % prediction interval, without running it.
 
     Predictions need calibration data of the machine (`roofline calibrate`); without it, the report
-    has minimum times only. MODEL as for analyze.
+    has minimum times only, and the exit code is 3. MODEL as for analyze.
     """
     check_analysis_files(output, is_measured=False)
     from roofline.pipeline.analyses import add_findings
@@ -231,6 +231,8 @@ def predict(model: str, run: dict[str, Any], operators: Any, view: View, output:
     # `predict` leaves them out: a loop of predictions does not need them.
     result = add_findings(result, run["hardware"], no_cache=run["no_cache"])
     output.present(result, view)
+    if result.not_predicted:
+        raise IncompleteError(f"no predicted time: {result.not_predicted}")
 
 
 @command(

@@ -134,7 +134,8 @@ def cli() -> None:
     Start with: roofline analyze resnet50
 
     Results go to stdout, progress and errors to stderr. Exit codes: 0 success, 1 runtime error,
-    2 bad input, 3 below --min-coverage, 4 failed condition (--fail-if), 130 interrupted.
+    2 bad input, 3 incomplete (no prediction, --min-coverage), 4 failed condition (--fail-if),
+    130 interrupted.
     """
 
 

@@ -257,10 +257,10 @@ def warning_notes(lines: Iterable[str], view: View) -> list[Notes]:
 
 
 def next_steps(view: View, *commands: str) -> list[Notes]:
-    """Return a line of commands to run next on the same model; none in files and in Python."""
+    """Return a line of commands to run next, MODEL with its options; none in files and Python."""
     if not view.arguments:
         return []
-    lines = " · ".join(f"roofline {each} {view.arguments}" for each in commands)
+    lines = " · ".join(f"roofline {each.replace('MODEL', view.arguments)}" for each in commands)
     return [Notes(title=f"Next: {lines}", lines=(), urgent=False)]
 
 

@@ -10,6 +10,7 @@ from roofline.core.blocks import Block, KeyValueBlock, View, notes, table, warni
 from roofline.core.rows import fields_of
 from roofline.core.text import counted
 from roofline.core.units import format_percent
+from roofline.machine.hardware import HardwareProfile
 from roofline.result import Result
 
 
@@ -126,9 +127,17 @@ class Calibrated(Result):
         yield from warning_notes((*self.warnings, *[kept] * self.interrupted), view)
 
 
-def no_calibration(hardware: str) -> str:
-    """Return the warning for a machine without calibration data."""
-    return (
-        f"no calibration data for '{hardware}': minimum times only; run `roofline calibrate` on"
-        " that machine"
-    )
+def calibrate_command(dtype: str) -> str:
+    """Return the command that calibrates a data type; ``""``: that of the model as it is."""
+    return "calibrate" if dtype in ("", "float32") else f"calibrate --dtype {dtype}"
+
+
+def no_calibration(profile: HardwareProfile, dtype: str = "") -> str:
+    """Return the reason for missing predictions on a machine without calibration data."""
+    if profile.device != "cpu":
+        return "GPUs are not predicted"
+    reason = f"no calibration data{f' in {dtype}' if dtype else ''}"
+    if profile.host is None:
+        return f"{reason} of this machine"
+    command = calibrate_command(dtype)
+    return f"{reason}; run `roofline {command}` on that machine, which takes minutes"

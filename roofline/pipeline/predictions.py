@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from roofline.analysis import Analysis
+from roofline.analysis.words import why_not_predicted
 from roofline.core.progress import Progress, Say, silent
 from roofline.core.sampling import Sample, quantile
 from roofline.errors import InputError, argument
-from roofline.latency.calibrated import no_calibration
 from roofline.latency.features import features_of
 from roofline.latency.measuring.rounds import Gauges
 from roofline.latency.prediction import Predicted, Prediction, RunPrediction
@@ -54,13 +54,18 @@ def _with_operators_measured(
             asked, roof=roof, topology=here.topology, progress=progress, say=say
         )
     predictor = load_predictor(here.profile, None, asked.run, no_cache=asked.options.no_cache)
-    return assemble_analysis(
+    found = assemble_analysis(
         one.passed,
         roof,
         notes=(*one.passed.notes, *here.notes),
         predictor=one.predicted(predictor),
         history=predictor,
     )
+    is_without = found.prediction is None and found.operators
+    return replace(found, not_predicted=_NOT_TIMED) if is_without else found
+
+
+_NOT_TIMED = "operators could not be timed alone"
 
 
 class IsolatedOperators:
@@ -208,8 +213,8 @@ def predict(
 ) -> Analysis:
     """Predict the time of a model on a machine, with an 80 % prediction interval.
 
-    Cheap in a loop: the machine and its calibration data are loaded once. A machine without
-    calibration data has minimum times only, which ``warnings`` report.
+    Cheap in a loop: the machine and its calibration data are loaded once. Without calibration data
+    the result has minimum times only, for the reason in ``not_predicted``.
 
     Args:
         model, inputs: as for `analyze`. For machines other than this one, calibration data are read
@@ -250,13 +255,9 @@ def predict(
     there = captured.capture.run
     predictor = load_predictor(profile, hardware, there, no_cache=options.no_cache)
     notes = [*captured.notes, *machine_notes]
-    if there.train or there.autocast or there.device != "cpu":
-        notes.append(
-            "minimum times only: calibration covers eager inference on a CPU without autocast"
-        )
-    elif predictor is None:
-        notes.append(no_calibration(profile.name))
-    return assemble_analysis(captured, roof, notes=notes, predictor=predictor, history=predictor)
+    found = assemble_analysis(captured, roof, notes=notes, predictor=predictor, history=predictor)
+    is_without = found.prediction is None and found.operators
+    return replace(found, not_predicted=why_not_predicted(found)) if is_without else found
 
 
 _Machine = tuple[HardwareProfile, tuple[str, ...]]

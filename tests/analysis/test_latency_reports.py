@@ -12,13 +12,15 @@ from rich.console import Console
 from roofline.analysis import Analysis, working
 from roofline.analysis.drawing import subtitle_of, title_of
 from roofline.analysis.points import points_of
-from roofline.analysis.words import above_roofline, kind_of_time
+from roofline.analysis.words import above_roofline, kind_of_time, why_not_predicted
 from roofline.core.blocks import Grid, View
 from roofline.core.sampling import Sample, digits_of, interval_cell, interval_text
-from roofline.latency.calibrated import no_calibration
 from roofline.latency.prediction import RunPrediction
 from roofline.latency.samples import RunMeasurement
+from roofline.machine.catalog import load_hardware
+from roofline.machine.hardware import HardwareProfile
 from roofline.render.console import plain_text, print_report
+from roofline.run import Run
 from roofline.workload.operators import State
 from roofline.workload.tensors import Role
 from tests.analysis.blocks import column, facts_of, grid_of
@@ -27,6 +29,7 @@ from tests.analysis.examples import (
     analysis_of,
     bare_profile,
     dram_profile,
+    full_profile,
     measured,
     resnet,
     small,
@@ -406,5 +409,43 @@ def test_a_narrow_terminal_keeps_what_counts(width: int, analysis: Analysis) -> 
     assert "Efficiency" in lines[at + 1] or width < 100
 
 
-def test_a_machine_without_a_calibration_is_named() -> None:
-    assert no_calibration("v100").startswith("no calibration data for 'v100': minimum times only;")
+SHEET = dram_profile()
+ON_HOST = replace(SHEET, name="own", host=full_profile().host)
+
+
+@pytest.mark.parametrize(
+    ("hardware", "run", "reason", "step"),
+    [
+        (
+            *(ON_HOST, Run()),
+            "no calibration data; run `roofline calibrate` on that machine, which takes minutes",
+            "calibrate",
+        ),
+        (
+            *(ON_HOST, Run(dtype="float64")),
+            "no calibration data in float64; run `roofline calibrate --dtype float64` on that"
+            " machine, which takes minutes",
+            "calibrate --dtype float64",
+        ),
+        (ON_HOST, Run(train=True, optimizer="sgd", loss="mean"), "training is not predicted", ""),
+        (load_hardware("v100"), Run(device="cuda"), "GPUs are not predicted", ""),
+        (SHEET, Run(), "no calibration data of this machine", ""),
+    ],
+)
+def test_calibrate_is_the_fix_only_where_it_gives_predictions(
+    hardware: HardwareProfile, run: Run, reason: str, step: str
+) -> None:
+    analysis = replace(small(), hardware=hardware, threads=hardware.threads, run=run)
+    assert why_not_predicted(analysis) == reason
+    text = plain_text(analysis.report(View(arguments="net --train")))
+    steps = text[text.index("Next: ") :].splitlines()[0]
+    assert (f"roofline {step} ·" in steps) == bool(step)
+    assert ("calibrate" in steps) == bool(step) and "predict" not in steps
+
+
+def test_calibrate_is_no_fix_for_other_numbers_of_threads() -> None:
+    hardware = replace(ON_HOST, threads=8)
+    analysis = replace(small(), hardware=hardware, threads=3)
+    assert why_not_predicted(analysis) == (
+        "no calibration data for 3 threads; `roofline calibrate` measures 1 and 8"
+    )

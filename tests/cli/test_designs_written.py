@@ -34,7 +34,9 @@ def test_analyze(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_predict(capsys: pytest.CaptureFixture[str]) -> None:
-    assert SEPARABLE in out_of(capsys, "predict", SEPARABLE, *ON)
+    # A published machine has no calibration data.
+    assert run(["predict", SEPARABLE, *ON]) == 3
+    assert SEPARABLE in capsys.readouterr().out
 
 
 def test_compare(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from roofline.cli.main import run
 from roofline.core.sampling import Sample
 from roofline.errors import MeasurementError
-from roofline.latency.calibrated import Calibrated, no_calibration
+from roofline.latency.calibrated import Calibrated
 from roofline.latency.prediction import RunPrediction
 from roofline.latency.samples import RunMeasurement
 from tests.analysis.examples import small
@@ -134,16 +134,19 @@ def test_every_option_of_predict_reaches_the_pipeline(predict: StandIn) -> None:
     assert predict.asked == [(("net",), {"inputs": ["1x8"], **OPTIONS_GIVEN, **more})]
 
 
-def test_a_machine_without_a_calibration_has_bounds_and_says_so(
+def test_without_a_prediction_the_first_line_has_the_reason_and_the_code_is_3(
     predict: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    analysis = small()
-    why = no_calibration("sheet")
-    predict.answer = replace(analysis, warnings=(*analysis.warnings, why))
-    assert run(["predict", "net", "--hardware", "sheet"]) == 0
+    predict.answer = replace(small(), not_predicted="no calibration data of sheet")
+    assert run(["predict", "net", "--hardware", "sheet"]) == 3
     captured = capsys.readouterr()
-    assert captured.out.startswith("small: minimum 157 ns per forward pass (eager")
-    assert f"\n  {why}\n" in captured.out
+    assert captured.out.startswith(
+        "small: no predicted time (no calibration data of sheet), minimum 157 ns (eager"
+    )
+    assert "roofline predict" not in captured.out
+    assert captured.err.splitlines()[-1] == (
+        "roofline: error: no predicted time: no calibration data of sheet"
+    )
 
 
 @pytest.mark.parametrize("command", ["profile", "predict"])

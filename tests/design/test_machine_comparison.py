@@ -153,8 +153,7 @@ def test_predictions_stand_where_there_are_some() -> None:
     assert wide.interval_s == pytest.approx((9.9, 13.2))
     assert comparison.sentences[2:] == (
         "predicted on wide: 11 s (9.9 s to 13 s)",
-        "bound only on narrow: no calibration for such a run; run `roofline calibrate` on that"
-        " machine",
+        "bound only on narrow: no calibration data of this machine",
     )
     work, copy = comparison.groups(lambda across: across[0].op)
     assert work.predicted_s == (None, 9.0)

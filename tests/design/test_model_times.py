@@ -103,7 +103,7 @@ def test_who_is_not_predicted_has_no_ratio_and_a_line() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({}, "no calibration for such a run"),
+        ({}, "no calibration data of this machine"),
         ({"cache": "cold"}, "cold caches are not predicted"),
         ({"run": Run(train=True, optimizer="sgd", loss="its own")}, "training is not predicted"),
         ({"run": Run(autocast="bfloat16")}, "autocast is not predicted"),

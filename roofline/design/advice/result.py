@@ -128,7 +128,7 @@ class Advice(Result):
         warnings = (*fit_warnings(analysis), *analysis.warnings)
         yield from warning_notes(warnings, view)
         if analysis.hardware.host and not any(each.verdict for each in self.findings):
-            yield from next_steps(view, "advise --measure")
+            yield from next_steps(view, "advise --measure MODEL")
 
 
 def _facts(analysis: Analysis, view: View) -> Iterable[tuple[str, str]]:

@@ -78,7 +78,7 @@ def model_blocks(comparison: Comparison, view: View) -> Iterator[Block]:
     warnings = map(printable, (*comparison.notes, *said, *minor, _MINIMUM_NOTE))
     yield from warning_notes(warnings, view)
     if view.by == "operator":
-        yield from next_steps(view, "compare --by module")
+        yield from next_steps(view, "compare --by module MODEL")
 
 
 def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from roofline.analysis import Analysis, fit_of, groups, unknown_capacity, working
+from roofline.analysis import Analysis, fit_of, groups, unknown_capacity
+from roofline.analysis.words import why_not_predicted
 from roofline.core.sampling import quantile
 from roofline.core.text import counted
 from roofline.core.units import (
@@ -264,7 +265,7 @@ def time_sources(
         if each.prediction is None:
             has_bound = each.totals.eager_min_time_s is not None
             known = BOUND_ONLY if has_bound else "no ceilings and no prediction"
-            by_reason.setdefault((known, _why_not_predicted(each)), []).append(name)
+            by_reason.setdefault((known, why_not_predicted(each)), []).append(name)
     for (known, reason), found in by_reason.items():
         yield f"{known} {place} {', '.join(found)}: {reason}"
     if rounds is not None:
@@ -283,23 +284,6 @@ def time_sources(
     ]
     if earlier:
         yield f"measured earlier: {', '.join(earlier)}"
-
-
-def _why_not_predicted(analysis: Analysis) -> str:
-    run, device = analysis.run, analysis.hardware.device
-    at_work = working(analysis.operators)
-    known = sum(row.predicted_s is not None for row in at_work)
-    if not at_work:
-        return "no operators"
-    if known:
-        return f"{len(at_work) - known} of {len(at_work)} operators outside the calibration data"
-    if run.train or run.autocast:
-        return f"{'training' if run.train else 'autocast'} is not predicted"
-    if run.device != device:
-        return f"operators for {run.device} are not predicted on {device}"
-    if analysis.cache == "cold":
-        return "cold caches are not predicted"
-    return "no calibration for such a run; run `roofline calibrate` on that machine"
 
 
 # -- notes on different inputs and runs ------------------------------------------------------------

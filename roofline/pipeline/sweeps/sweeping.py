@@ -350,7 +350,10 @@ def _warnings(plan: Plan, is_predicted: bool) -> list[str]:
     if options.train or options.autocast or options.cold or any(each != "cpu" for each in run_on):
         only = "calibration covers repeated eager inference on a CPU without autocast"
         return [*notes, f"minimum times only: {only}"]
-    return [*notes, *(no_calibration(each.name) for each in plan.hardware)]
+    return [
+        *notes,
+        *(f"minimum times only on {each.name}: {no_calibration(each)}" for each in plan.hardware),
+    ]
 
 
 def _run_words(plan: Plan) -> str:
