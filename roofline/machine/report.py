@@ -53,6 +53,7 @@ from roofline.machine.quantities import (
     read_bytes_per_s,
 )
 from roofline.machine.roof import MIX, ComputeRoof, LevelRoof, MachineRoof, ridge_flop_per_byte
+from roofline.machine.system.activity import lowering_conditions
 
 _MOST_DETAILS = 3  # variants listed per method; the profile's file has all
 
@@ -283,6 +284,8 @@ def _performance(profile: HardwareProfile) -> Iterable[tuple[str, str]]:
     doubtful = sum(bool(each.doubt) for each in figures)
     if doubtful:
         yield "Unreliable", f"{doubtful} of {len(figures)} figures, marked ? below"
+    for each in lowering_conditions(profile.conditions):
+        yield "Disturbed", each
 
 
 def _identity(profile: HardwareProfile, view: View) -> Iterable[tuple[str, str]]:

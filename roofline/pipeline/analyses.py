@@ -34,6 +34,7 @@ from roofline.latency.predictor import Predictor
 from roofline.latency.samples import PassTimes
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
+from roofline.machine.system.activity import lowering_conditions
 from roofline.minimum import minimum_times
 from roofline.pipeline.machines import (
     Hardware,
@@ -327,11 +328,12 @@ def assemble_analysis(
     if history and not timed and not cold:
         earlier = history.earlier_run(placements, capture.run, roof.threads)
     warnings = [*notes, *clock_notes, *roof_notes(placements, roof, capture.run.device)]
-    noticed = len(roof.profile.conditions)
-    if noticed:
-        name = roof.profile.name
+    name, conditions = roof.profile.name, roof.profile.conditions
+    lowering = lowering_conditions(conditions)
+    warnings += (f"ceilings of {name} may be too low ({each})" for each in lowering)
+    if more := len(conditions) - len(lowering):
         warnings.append(
-            f"{NOTE}the measurement of '{name}' has {counted(noticed, 'condition')}:"
+            f"{NOTE}the measurement of '{name}' has {counted(more, 'condition')}:"
             f" roofline hardware show {name}"
         )
     if unknown:

@@ -22,6 +22,7 @@ from roofline.machine.report import (
     signed_percent,
     sparkline,
 )
+from roofline.machine.system.activity import Activity, disturbances
 from roofline.render.console import plain_text, print_report
 from tests.analysis.examples import bare_profile, dram_profile, full_profile
 from tests.builders import ceiling as rate
@@ -51,7 +52,7 @@ def summary(profile: HardwareProfile) -> dict[str, str]:
     facts = next(
         each for each in profile_blocks(profile, View()) if isinstance(each, KeyValueBlock)
     )
-    names = ("Compute", "Library", "Memory", "Ridge point", "Unreliable")
+    names = ("Compute", "Library", "Memory", "Ridge point", "Unreliable", "Disturbed")
     return {name: text for name, text in facts.lines if name in names}
 
 
@@ -298,6 +299,19 @@ def test_doubts_are_counted() -> None:
     doubted = replace(MACHINE.compute[0], doubt="unsteady")
     found = summary(replace(MACHINE, compute=(doubted, *MACHINE.compute[1:])))
     assert found["Unreliable"] == "1 of 8 figures, marked ? below"
+
+
+def test_other_processes_are_in_the_first_lines_if_figures_may_be_too_low() -> None:
+    before = Activity(steal_s=0, throttled=0, load=None, busy_s=0.0, watched=2)
+    after = replace(before, busy_s=0.6)
+    (busy,) = disturbances(before, after, elapsed_s=10.0, cpus=2)
+    conditions = ("contention: other processes disturbed 9 of 90 bursts; discarded", busy)
+    assert summary(replace(MACHINE, conditions=conditions))["Disturbed"] == (
+        "contention: other processes used 3.0 % of 2 CPUs; stop them and measure again"
+    )
+    assert "Disturbed" not in summary(replace(MACHINE, conditions=conditions[:1]))
+    # A difference of 2 % does not matter.
+    assert disturbances(before, replace(before, busy_s=0.4), elapsed_s=10.0, cpus=2) == []
 
 
 def test_a_read_bandwidth_is_only_one_of_reading_on_all_threads() -> None:

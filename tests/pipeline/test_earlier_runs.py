@@ -228,3 +228,11 @@ def test_minimum_times_beside_a_measurement_hold_at_its_clock(machine: HardwareP
     assert note in assembled(4.279e9).warnings
     assert note not in assembled(3.9e9).warnings
     assert compute_s(assembled(3.5e9)) == compute_s(assembled(None))
+
+
+def test_ceilings_measured_beside_other_processes_are_a_warning_not_a_minor_note() -> None:
+    busy = "contention: other processes used 40.0 % of 2 CPUs; stop them and measure again"
+    machine = replace(load_hardware("10980xe"), conditions=("page faults: 3", busy))
+    warnings = analyze(nn.Linear(8, 8), (4, 8), hardware=machine).warnings
+    assert f"ceilings of 10980xe may be too low ({busy})" in warnings
+    assert next(each for each in warnings if "has 1 condition:" in each).startswith("note: ")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,8 +20,8 @@ from roofline.machine.system.topology import ROOT, Topology
 _NOTABLE_STEAL = 0.01
 """Fraction of the measured time taken by the hypervisor from which it is reported."""
 
-_NOTABLE_COMPETITION = 0.05
-"""Fraction of the CPU time used by other processes from which it is reported."""
+_NOTABLE_COMPETITION = 0.02
+"""Fraction of the CPU time used by other processes from which it is reported: that of warnings."""
 
 _BUSY_FIELDS = (0, 1, 2, 5, 6)
 """Fields in /proc/stat: user (with guests), nice, system, irq, softirq."""
@@ -123,6 +123,14 @@ def disturbances(before: Activity, after: Activity, *, elapsed_s: float, cpus: i
             f"load: {before.load:.1f} tasks were running on {counted(cpus, 'CPU')} at the start"
         )
     return found
+
+
+_LOWERING = ("steal: ", "quota: ", "contention: other processes used ")
+
+
+def lowering_conditions(conditions: Iterable[str]) -> tuple[str, ...]:
+    """Return the conditions by which all figures of a measurement may be too low."""
+    return tuple(each for each in conditions if each.startswith(_LOWERING))
 
 
 _LOOK_S = 0.25
