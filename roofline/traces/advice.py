@@ -12,7 +12,6 @@ from roofline.core.dtypes import dtype
 from roofline.core.rows import fields_of
 from roofline.core.text import counted, printable
 from roofline.core.units import format_bytes, format_percent, format_s
-from roofline.errors import InputError
 from roofline.placement import Roof, arithmetic_dtype
 from roofline.result import Result
 from roofline.traces.result import HOST_TRANSFER, TraceAnalysis
@@ -52,8 +51,7 @@ class TraceAdvice(Result):
         Raises:
             InputError: it has no times, as execution traces.
         """
-        if trace.step is None:
-            raise InputError(f"{trace.trace}: has no times; give a trace of a profiler")
+        trace.check_has_times()
         return cls(
             trace=trace.trace,
             hardware=trace.hardware.name,

@@ -11,7 +11,7 @@ from roofline.analysis import OperatorRow
 from roofline.core.blocks import Block, KeyValueBlock, View, notes, table
 from roofline.core.rows import fields_of
 from roofline.core.text import counted, printable
-from roofline.core.units import MISSING, format_percent, format_s, sum_known
+from roofline.core.units import MISSING, format_percent, format_s
 from roofline.result import Result
 from roofline.traces.result import TraceAnalysis, short_kernel
 
@@ -70,7 +70,13 @@ class TraceComparison(Result):
 
     @classmethod
     def of(cls, before: TraceAnalysis, after: TraceAnalysis) -> TraceComparison:
-        """Return the differences between two traces, the largest first."""
+        """Return the differences between two traces, the largest first.
+
+        Raises:
+            InputError: one has no times, as execution traces.
+        """
+        for each in (before, after):
+            each.check_has_times()
         one, other = _operators(before), _operators(after)
         found = [_change(*key, one.get(key), other.get(key)) for key in {**one, **other}]
         changes = sorted(found, key=lambda each: -abs(each.difference_s))
@@ -189,7 +195,7 @@ def _step_words(trace: TraceAnalysis) -> str:
     step = trace.step
     busy = format_s(step.busy_s) if step else MISSING
     time = format_s(step.time_s) if step else MISSING
-    kernel = format_s(sum_known([trace.kernel_s]))
+    kernel = format_s(trace.kernel_s)
     name = printable(trace.trace)
     return f"{name} · {trace.hardware.name} · step {time}, busy {busy} · kernels {kernel}"
 

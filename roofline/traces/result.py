@@ -36,6 +36,7 @@ from roofline.core.units import (
     format_shape,
     sum_known,
 )
+from roofline.errors import InputError
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Bound
 from roofline.result import Result
@@ -137,19 +138,26 @@ class TraceAnalysis(Result):
         return ordered[(len(ordered) - 1) // 2] if ordered else None
 
     @property
-    def kernel_s(self) -> float:
-        """Seconds of all kernels and copies of a step, linked or not."""
-        return sum(each.time_s for each in self.kernels)
+    def kernel_s(self) -> float | None:
+        """Seconds of all kernels and copies of a step, linked or not; None: no times recorded."""
+        return sum(each.time_s for each in self.kernels) if self.steps else None
 
     @property
-    def measured_s(self) -> float:
-        """Kernel seconds of the operators that were counted."""
-        return sum(row.measured_s or 0.0 for row in self.operators)
+    def measured_s(self) -> float | None:
+        """Kernel seconds of the operators that were counted; None: no times recorded."""
+        return self._measured_s(self.operators)
 
-    @property
-    def is_timed(self) -> bool:
-        """True if operators have measured times; execution traces have none."""
-        return any(row.measured_s is not None for row in self.operators)
+    def _measured_s(self, rows: Iterable[OperatorRow]) -> float | None:
+        return sum(row.measured_s or 0.0 for row in rows) if self.steps else None
+
+    def check_has_times(self) -> None:
+        """Check that times were recorded.
+
+        Raises:
+            InputError: there are none, as in execution traces.
+        """
+        if not self.steps:
+            raise InputError(f"{self.trace}: has no times; give a trace of a profiler")
 
     @property
     def eager_min_time_s(self) -> float | None:
@@ -164,8 +172,9 @@ class TraceAnalysis(Result):
     @property
     def modeled_share(self) -> float | None:
         """Share of the kernel time of linked operators whose FLOP and bytes were counted."""
-        whole = self.measured_s + sum(each.time_s or 0.0 for each in self.unmodeled)
-        return self.measured_s / whole if whole else None
+        time_s = self.measured_s or 0.0
+        whole = time_s + sum(each.time_s or 0.0 for each in self.unmodeled)
+        return time_s / whole if whole else None
 
     @property
     def analysis(self) -> Analysis:
@@ -188,7 +197,7 @@ class TraceAnalysis(Result):
                 peak_memory_bytes=0,
                 all_tensors_bytes=0,
                 eager_min_time_s=self.eager_min_time_s,
-                measured_s=self.measured_s if self.is_timed else None,
+                measured_s=self.measured_s,
             ),
             operators=self.operators,
         )
@@ -203,19 +212,19 @@ class TraceAnalysis(Result):
             counts = f"{counted(len(self.operators), 'operator')}, minimum {least} (eager)"
             return f"{name}: {counts if self.operators else 'no operators'}; no kernel times"
         busy = f"measured {format_s(step.time_s)} per step, busy for"
-        busy += f" {format_percent(step.busy_s / step.time_s if step.time_s else None)}"
+        busy += f" {_percent(step.busy_s, step.time_s)}"
         linked = self.linked_share
         if linked < _LINKED:
             return f"{name}: {busy}; {format_percent(linked)} of kernel time has shapes"
-        if not self.operators or self.eager_min_time_s is None:
+        if not (time_s := self.measured_s) or self.eager_min_time_s is None:
             return f"{name}: {busy}"
         limits = ", ".join(
-            f"{words}-bound for {format_percent(part / self.measured_s)}"
+            f"{words}-bound for {format_percent(part / time_s)}"
             for words, bound in (("compute", Bound.COMPUTE), ("memory", Bound.MEMORY))
-            if (part := sum(r.measured_s or 0.0 for r in self.operators if r.bound is bound))
+            if (part := self._measured_s(r for r in self.operators if r.bound is bound))
         )
         return (
-            f"{name}: {busy}; {what} {format_s(self.measured_s)} measured, minimum"
+            f"{name}: {busy}; {what} {format_s(time_s)} measured, minimum"
             f" {format_s(self.eager_min_time_s)} (eager), {limits}"
         )
 
@@ -327,10 +336,9 @@ class TraceAnalysis(Result):
             work = known_work(self.operators)
             flop, time_s = work.flop or 0, self.measured_s
             minimum = self.eager_min_time_s
-            share = format_percent(minimum / time_s if minimum is not None and time_s else None)
             byte, of, flop_rate, byte_rate = work.traffic_bytes, "", "", ""
             if time_s:
-                of = f" · {share} of {format_s(time_s)} measured"
+                of = f" · {_percent(minimum, time_s)} of {format_s(time_s)} measured"
                 flop_rate = f" · {format_flop_per_s(flop / time_s)} achieved"
                 byte_rate = f" · {format_bytes_per_s(byte / time_s)}"
             yield "Minimum", f"eager {format_s(minimum)}{of}"
@@ -346,10 +354,7 @@ class TraceAnalysis(Result):
         groups: dict[tuple[Any, ...], list[OperatorRow]] = {}
         for row in self.operators:
             groups.setdefault((row.op, row.phase, row.inputs, row.outputs), []).append(row)
-        whole_s = self.kernel_s
-
-        def measured_s(rows: list[OperatorRow]) -> float:
-            return sum(row.measured_s or 0.0 for row in rows)
+        whole_s, measured_s = self.kernel_s, self._measured_s
 
         def least_s(rows: list[OperatorRow]) -> float | None:
             return sum_known([row.eager_min_time_s for row in rows])
@@ -357,14 +362,11 @@ class TraceAnalysis(Result):
         def flop(rows: list[OperatorRow]) -> int:
             return sum(row.flop or 0 for row in rows)
 
-        def share(part_s: float | None, rows_s: float) -> str:
-            return format_percent(part_s / rows_s if part_s is not None and rows_s else None)
-
         def rate(rows: list[OperatorRow]) -> float | None:
             time_s = measured_s(rows)
             return flop(rows) / time_s if time_s and flop(rows) else None
 
-        ordered = sorted(groups.values(), key=lambda rows: (-measured_s(rows), -flop(rows)))
+        ordered = sorted(groups.values(), key=lambda rows: (-(measured_s(rows) or 0), -flop(rows)))
         shown, others = ordered[: view.rows()], ordered[view.rows() :]
         rest = [row for rows in others for row in rows]
         columns: dict[str, Callable[[list[OperatorRow]], str]] = {
@@ -376,12 +378,12 @@ class TraceAnalysis(Result):
             "Limiter": lambda rows: printable(rows[0].ceiling) or MISSING,
             "FLOP/s": lambda rows: format_flop_per_s(rate(rows)),
             "Min time": lambda rows: format_s(least_s(rows)),
-            "Measured": lambda rows: format_s(measured_s(rows) if self.is_timed else None),
-            "Min/measured": lambda rows: share(least_s(rows), measured_s(rows)),
-            "Share": lambda rows: share(measured_s(rows), whole_s),
+            "Measured": lambda rows: format_s(measured_s(rows)),
+            "Min/measured": lambda rows: _percent(least_s(rows), measured_s(rows)),
+            "Share": lambda rows: _percent(measured_s(rows), whole_s),
         }
         more = (f"{len(others)} more", "", str(len(rest)), *[""] * 5)
-        times = (format_s(measured_s(rest)), "", share(measured_s(rest), whole_s))
+        times = (format_s(measured_s(rest)), "", _percent(measured_s(rest), whole_s))
         return table(
             "Operators by kernel time (totals over equal calls)",
             shown,
@@ -408,7 +410,7 @@ class TraceAnalysis(Result):
                 "Operator": lambda group: printable(group[0].operator) or MISSING,
                 "Calls": lambda group: str(sum(each.calls for each in group)),
                 "Time": lambda group: format_s(time_s(group)),
-                "Share": lambda group: format_percent(time_s(group) / whole_s if whole_s else None),
+                "Share": lambda group: _percent(time_s(group), whole_s),
             },
             left=("Kernel", "Operator"),
         )
@@ -416,9 +418,9 @@ class TraceAnalysis(Result):
     def _faster(self) -> Iterable[str]:
         faster = [row for row in self.operators if is_below_minimum(row)]
         if faster:
-            time_s = sum(row.measured_s or 0.0 for row in faster)
+            share = _percent(self._measured_s(faster), self.measured_s)
             yield (
-                f"{counted(len(faster), 'operator')} ({format_percent(time_s / self.measured_s)} of"
+                f"{counted(len(faster), 'operator')} ({share} of"
                 " their kernel time) ran faster than their minimum: the machine file or a count is"
                 " wrong there"
             )
@@ -462,6 +464,10 @@ HOST_TRANSFER = "host transfer"
 
 _LINKED = 0.05
 _UNLINKED = {"graph": "in graphs without a capture", "none": "without an operator"}
+
+
+def _percent(part_s: float | None, whole_s: float | None) -> str:
+    return format_percent(part_s / whole_s if part_s is not None and whole_s else None)
 
 
 def _rate(byte: int | None, time_s: float) -> float | None:

@@ -217,12 +217,16 @@ def test_an_execution_trace_brings_the_shapes_that_a_trace_lacks(tmp_path: Path)
     assert not read_trace(path, hardware="10980xe").operators
     found = read_trace(path, hardware="10980xe", execution=execution)
     assert work_of(found) == expected
-    assert found.is_timed
+    assert found.measured_s
     alone = read_trace(execution, hardware="10980xe")
     assert work_of(alone) == expected
-    assert not alone.is_timed
+    assert alone.measured_s is alone.kernel_s is alone.modeled_share is None
     assert "no kernel times" in alone.summary
-    assert alone.measured_s == 0
+    assert alone.to_frame()["measured_s"].isna().all()
+    with pytest.raises(InputError, match=r"e.json: has no times; give a trace of a profiler"):
+        roofline.TraceComparison.of(found, alone)
+    alone.save(tmp_path / "r.json")
+    assert read_result(tmp_path / "r.json") == alone
 
 
 def test_ranks_in_one_file_are_refused(tmp_path: Path) -> None:
