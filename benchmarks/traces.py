@@ -7,10 +7,11 @@ FOLDER has traces (*.json.gz), `../shared/measurements/traces` unless given. A t
 lie in `tracelens-*/NAME/unified_perf_summary.csv`, NAME being that of the trace without what stands
 before its first dash. A machine that a trace does not name is taken from the trace's file name.
 
-FLOP are compared for each operator and shapes that both have. A difference has a reason only where
-the row itself shows it: products alone (all of TraceLens' FLOP are those of our products), one
-operation an element (TraceLens counts the elements of a tensor once), several an element, or
-nothing is computed (a copy).
+FLOP are compared for each row of TraceLens' table. Its operator is looked up in the trace by all of
+its arguments; it must have launched kernels as often as TraceLens says, within the operator that is
+counted here or around it. A difference has a reason only where the row itself shows it: products
+alone (all of TraceLens' FLOP are those of our products), one operation an element (TraceLens counts
+the elements of a tensor once), several an element, or nothing is computed (copies and integers).
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from roofline.analysis import OperatorRow
 from roofline.analysis.words import is_below_minimum
-from roofline.errors import HardwareError
+from roofline.errors import HardwareError, RooflineError, error_text
 from roofline.pipeline.traces import read_trace
+from roofline.traces.linking import Nesting, link, signature_of
 from roofline.traces.reading import read_events
 from roofline.traces.result import TraceAnalysis
 
@@ -67,16 +69,47 @@ def tracelens(folder: Path, trace: Path) -> Iterator[dict[str, str]]:
             yield from csv.DictReader(file)
 
 
-def key_of(name: str, shapes: Any) -> tuple[str, tuple[Any, ...]]:
-    def plain(shape: Any) -> Any:
-        return tuple(map(plain, shape)) if isinstance(shape, (list, tuple)) else shape
-
-    operator = name.removeprefix("aten::").removeprefix("aten.")
-    return _SAME.get(operator, operator), tuple(each for each in plain(shapes) if each)
+Key = tuple[Any, ...]
 
 
-_SAME = {"layer_norm": "native_layer_norm", "copy_": "copy", "clone": "copy", "_to_copy": "copy"}
-"""Operators that TraceLens names by the one around them, or by the kernel within."""
+def key_of(name: str, *arguments: Any) -> Key:
+    """Return an operator with its arguments, without absent shapes if those are all there is."""
+
+    def plain(each: Any) -> Any:
+        return tuple(map(plain, each)) if isinstance(each, (list, tuple)) else each
+
+    found = plain(arguments)
+    shapes = tuple(each for each in found[0] if each)
+    return name.replace("::", ".", 1), shapes, *found[1:]
+
+
+def calls_of(path: Path, rows: Iterable[OperatorRow]) -> dict[Key, list[OperatorRow | None]]:
+    """Return calls that launched kernels by name and arguments, with the rows that count them."""
+    known: dict[Key, OperatorRow] = {}
+    for row in rows:
+        # Operators that write into a given tensor have it as their first argument.
+        for tensors in (row.inputs, (*row.outputs, *row.inputs)):
+            known.setdefault(key_of(row.op, [each.shape for each in tensors]), row)
+    trace = read_events(path)
+    nesting = Nesting(trace)
+    found: dict[Key, list[OperatorRow | None]] = {}
+    seen: set[int] = set()
+    for operator in {*link(nesting).operator.tolist()} - {-1}:
+        counted, outermost = None, dict[Key, int]()
+        for place in nesting.around(operator):
+            if of := signature_of(trace, place):
+                name = trace.name_of(place)
+                counted = known.get(key_of(name, of.dims)) or counted
+                # An overload that calls another one with the same arguments is one call.
+                outermost[key_of(name, of.dims, of.types, of.strides, of.values)] = place
+        for key, place in outermost.items():
+            if place not in seen:
+                found.setdefault(key, []).append(counted)
+        seen.update(outermost.values())
+    return found
+
+
+_ARGUMENTS = ("Input Dims", "Input type", "Input Strides", "Concrete Inputs")
 
 
 def difference(row: OperatorRow, theirs: float) -> str:
@@ -98,7 +131,7 @@ def difference(row: OperatorRow, theirs: float) -> str:
         return "TraceLens counts 5 operations an element and 6 a channel; the formula has 7"
     if any(map(is_near, sizes)):
         if not ours:
-            return "TraceLens counts one operation an element; a copy computes nothing"
+            return "TraceLens counts one operation an element; copies and integers have no FLOP"
         return "TraceLens counts one operation an element; the formula has several"
     for operations in range(2, 16):
         if any(is_near(operations * size) for size in sizes):
@@ -113,7 +146,11 @@ def main() -> None:
     reasons: Counter[tuple[str, str]] = Counter()
     unexplained: list[str] = []
     for path in traces:
-        found = read(path)
+        try:
+            found = read(path)
+        except RooflineError as error:
+            rows.append(f"| {path.name[:46]} | {error_text(error)} | | | | | | |")
+            continue
         seconds, size = seconds_of_reading(path)
         faster = [row for row in found.operators if is_below_minimum(row)]
         faster_s = sum(row.measured_s or 0.0 for row in faster)
@@ -125,22 +162,24 @@ def main() -> None:
             f" {len(faster)} of {len(found.operators)} ({faster_s / (found.measured_s or 1):.2%}) |"
             f" {size:.1f} MB in {seconds:.2f} s |"
         )
-        known: dict[tuple[str, tuple[Any, ...]], OperatorRow] = {}
-        for row in found.operators:
-            known.setdefault(key_of(row.op, [each.shape for each in row.inputs]), row)
-        for line in tracelens(folder, path):
-            if not line["GFLOPS"]:
-                continue
-            theirs = 1e9 * float(line["GFLOPS"])
-            key = key_of(line["name"], ast.literal_eval(line["Input Dims"]))
-            match = known.get(key) or _by_name(known, key)
-            if match is None:
-                reasons[key[0], "no such call in the chosen step"] += 1
-                continue
-            why = difference(match, theirs)
-            reasons[key[0], why or "not explained"] += 1
+        lines = [each for each in tracelens(folder, path) if each["GFLOPS"]]
+        calls = calls_of(path, found.operators) if lines else {}
+        for line in lines:
+            theirs, name = 1e9 * float(line["GFLOPS"]), line["name"].removeprefix("aten::")
+            arguments = [ast.literal_eval(line[each]) for each in _ARGUMENTS]
+            counted = calls.get(key_of(line["name"], *arguments), [])
+            row, why = next(iter(counted), None), ""
+            if row is not None and len(counted) == int(line["operation_count"]):
+                why = difference(row, theirs)
+                if (ours := row.op.removeprefix("aten.")) != name:
+                    name += f" in {ours}"
+            reasons[name, why or "not explained"] += 1
             if not why:
-                unexplained.append(f"{path.name}: {key}: ours {match.flop}, TraceLens {theirs:.0f}")
+                said = f"{line['operation_count']} × {line['name']} {line['Input Dims']}"
+                unexplained.append(
+                    f"{path.name}: {said}, {theirs:.0f} FLOP each; here {len(counted)} ×"
+                    f" {row.flop if row else 'not counted'}"
+                )
     print("# Published traces: links, counts, and differences to TraceLens\n")
     print("Rerun: `python benchmarks/traces.py [FOLDER] > benchmarks/traces.md`\n")
     print(f"Peak memory of this process: {_peak_mb():.0f} MB, torch included.\n")
@@ -156,24 +195,6 @@ def main() -> None:
         print(f"| {operator} | {count} | {why} |")
     print(f"\nNot explained: {len(unexplained)}\n")
     print("\n".join(f"* {each}" for each in unexplained))
-
-
-def _by_name(
-    known: dict[tuple[str, tuple[Any, ...]], OperatorRow], key: tuple[str, tuple[Any, ...]]
-) -> OperatorRow | None:
-    """Return the call of an operator whose largest operand is the same; copies name it twice."""
-    wanted = max(key[1], key=_size, default=())
-    for (name, shapes), row in known.items():
-        if name == key[0] and shapes and max(shapes, key=_size) == wanted:
-            return row
-    return None
-
-
-def _size(shape: Any) -> int:
-    product = 1
-    for each in shape:
-        product *= each if isinstance(each, int) else 1
-    return product
 
 
 def _peak_mb() -> float:

@@ -86,7 +86,7 @@ def read_trace(
         from roofline.workload.capture.logged_calls import is_counted
 
         links = on_host(nesting, functools.cache(is_counted))
-    device = main_device(nesting, links) if has_device else None
+    device = main_device(links) if has_device else None
     profile, source = _machine(trace, hardware, device)
     roof = Roof(profile, threads_on(profile, threads, alone=True))
     steps = _chosen(steps_of(nesting, links), step)
@@ -230,7 +230,7 @@ class _Call:
     module_path: str
     phase: Phase
     element: str
-    is_over_host_link: bool = False
+    is_over_link: bool
 
     @property
     def operands(self) -> tuple[Any, ...]:
@@ -331,10 +331,7 @@ class _Counted:
             key=lambda each: (each[0], self._of(in_capture=each[0]).trace.events.start[each[1]]),
         )
         return [
-            (
-                replace(self._call(each, elements[each]), is_over_host_link=over_link[each]),
-                times[each],
-            )
+            (self._call(each, elements[each], is_over_link=over_link[each]), times[each])
             for each in ordered
         ]
 
@@ -358,22 +355,19 @@ class _Counted:
             self._chosen[key] = found
         return self._chosen[key]
 
-    def _call(self, of: tuple[bool, int], element: str) -> _Call:
+    def _call(self, of: tuple[bool, int], element: str, *, is_over_link: bool) -> _Call:
         in_capture, place = of
         nesting = self._of(in_capture=in_capture)
         trace = nesting.trace
-        phase: Phase = "forward"
-        module = nesting.module_path(place)
-        if nesting.named(place, "Optimizer.step", "optimizer"):
-            phase = "optimizer"
-        elif nesting.named(place, "autograd::engine::evaluate_function", "Backward"):
-            phase = "backward"
+        phase, module = nesting.phase(place), nesting.module_path(place)
+        if phase == "backward" and not in_capture:
             for each in nesting.around(place):
                 forward = self._forward.get(int(trace.events.sequence[each]), -1)
-                if not in_capture and forward >= 0 and forward != each:
+                if forward >= 0 and forward != each:
                     module = nesting.module_path(forward)
                     break
-        return _Call(trace.name_of(place), signature_of(trace, place), module, phase, element)
+        signature = signature_of(trace, place)
+        return _Call(trace.name_of(place), signature, module, phase, element, is_over_link)
 
     def _record(self, call: _Call) -> OperatorRecord | str:
         signature = call.signature
@@ -435,7 +429,7 @@ class _Counted:
                 placed[id(record)] = self._roof.place(record, reuses)
             is_timed = bool(times) and min(times) > 0
             row = row_of(placed[id(record)], sample=Sample(times_s=times) if is_timed else None)
-            type_ = HOST_TRANSFER if call.is_over_host_link else row.type
+            type_ = HOST_TRANSFER if call.is_over_link else row.type
             where = {"module_path": call.module_path, "phase": call.phase, "type": type_}
             rows.append(replace(row, index=len(rows), **where))
         unmodeled = [

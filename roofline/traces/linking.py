@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roofline.traces.reading import Details, Kind, Signature, Trace
+from roofline.workload.operators import PHASES, Phase
 
 Evidence = Literal[
     "external id", "correlation", "nesting", "graph capture", "host", "graph", "none"
@@ -28,10 +29,13 @@ class Nesting:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         events = trace.events
-        self.parent = np.full(len(events.kind), -1, np.int64)
+        self.parent = [-1] * len(events.kind)
+        self._modules, self._phases = [*self.parent], [0] * len(events.kind)
+        kinds, names, ends = events.kind.tolist(), events.name.tolist(), events.end.tolist()
+        phases = [PHASES.index(_phase(name)) for name in trace.names]
         self._starts: dict[int, list[float]] = {}
         self._places: dict[int, list[int]] = {}
-        self._ends = events.end
+        self._ends = ends
         places = events.of(Kind.OPERATOR, Kind.MODULE, Kind.ANNOTATION)
         # Of events that start together, the longest holds the others.
         order = np.lexsort((-events.duration[places], events.start[places], events.track[places]))
@@ -41,10 +45,15 @@ class Nesting:
             if events.track[place] != track:
                 track, open_ = int(events.track[place]), []
                 self._starts[track], self._places[track] = [], []
-            while open_ and self._ends[open_[-1]] < self._ends[place]:
+            while open_ and ends[open_[-1]] < ends[place]:
                 open_.pop()
+            self._phases[place] = phases[names[place]]
             if open_:
-                self.parent[place] = open_[-1]
+                parent = self.parent[place] = open_[-1]
+                self._phases[place] = max(self._phases[place], self._phases[parent])
+                self._modules[place] = self._modules[parent]
+            if kinds[place] == Kind.MODULE:
+                self._modules[place] = place
             open_.append(place)
             self._starts[track].append(float(events.start[place]))
             self._places[track].append(place)
@@ -53,7 +62,7 @@ class Nesting:
         """Yield an event and those that it is within, innermost first."""
         while place >= 0:
             yield place
-            place = int(self.parent[place])
+            place = self.parent[place]
 
     def operator_at(self, track: int, time: float) -> int:
         """Return the innermost operator of a thread at a time; -1: none."""
@@ -68,19 +77,23 @@ class Nesting:
 
     def module_path(self, place: int) -> str:
         """Return the modules that an event runs in, outermost first; "" where none is known."""
-        kinds = self.trace.events.kind
-        names = [
-            self.trace.name_of(each).removeprefix("nn.Module: ")
-            for each in self.around(place)
-            if kinds[each] == Kind.MODULE
-        ]
+        names: list[str] = []
+        while place >= 0 and (place := self._modules[place]) >= 0:
+            names.append(self.trace.name_of(place).removeprefix("nn.Module: "))
+            place = self.parent[place]
         return ".".join(reversed(names))
 
-    def named(self, place: int, *parts: str) -> bool:
-        """Return whether an event, or one that it is within, has one of `parts` in its name."""
-        return any(
-            part in self.trace.name_of(each) for each in self.around(place) for part in parts
-        )
+    def phase(self, place: int) -> Phase:
+        """Return the phase of a training step that an event belongs to."""
+        return PHASES[self._phases[place]]
+
+
+def _phase(name: str) -> Phase:
+    """Return the phase of a training step that an event begins, by its name."""
+    if "Optimizer.step" in name or "optimizer" in name:
+        return "optimizer"
+    is_backward = "autograd::engine::evaluate_function" in name or "Backward" in name
+    return "backward" if is_backward else "forward"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +108,7 @@ class Links:
     operator: NDArray[np.int64]
     path: list[Evidence]
     launch: NDArray[np.int64]
+    device: NDArray[np.int64]
 
     def share(self, trace: Trace, path: Evidence) -> float:
         """Return the share of kernel time that has a link of a kind."""
@@ -147,7 +161,13 @@ def link(nesting: Nesting, capture: Nesting | None = None) -> Links:
             for number, place in _captured(trace, kernels[numbers].tolist(), capture):
                 found[numbers[number]] = place
                 paths[numbers[number]] = "graph capture"
-    return Links(kernels=kernels, operator=found, path=paths, launch=called)
+    return Links(
+        kernels=kernels,
+        operator=found,
+        path=paths,
+        launch=called,
+        device=np.array([details_of(trace, place).device for place in kernels.tolist()], np.int64),
+    )
 
 
 def on_host(nesting: Nesting, is_counted: Callable[[str], bool]) -> Links:
@@ -163,7 +183,7 @@ def on_host(nesting: Nesting, is_counted: Callable[[str], bool]) -> Links:
         return bool(is_operator and is_known and is_counted(trace.name_of(place)))
 
     def is_inside(place: int) -> bool:
-        return any(counts(each) for each in nesting.around(int(nesting.parent[place])))
+        return any(counts(each) for each in nesting.around(nesting.parent[place]))
 
     found = [place for place in operators if counts(place) and not is_inside(place)]
     return Links(
@@ -171,6 +191,7 @@ def on_host(nesting: Nesting, is_counted: Callable[[str], bool]) -> Links:
         operator=np.array(found, np.int64),
         path=["host"] * len(found),
         launch=np.full(len(found), -1, np.int64),
+        device=np.zeros(len(found), np.int64),
     )
 
 
@@ -180,12 +201,11 @@ def _captured(trace: Trace, kernels: Iterable[int], capture: Nesting) -> Iterato
     launched: list[tuple[str, int]] = []
     by_id = _first(events.of(Kind.OPERATOR), events.external)
     for place in events.of(Kind.LAUNCH).tolist():
-        detail = capture.trace.details[events.detail[place]]
-        if isinstance(detail, Details) and detail.kernel:
+        if kernel := details_of(capture.trace, place).kernel:
             operator = by_id.get(int(events.external[place]), -1)
             if operator < 0:
                 operator = capture.operator_at(int(events.track[place]), float(events.start[place]))
-            launched.append((detail.kernel, operator))
+            launched.append((kernel, operator))
     matcher = difflib.SequenceMatcher(
         None,
         [trace.name_of(each) for each in kernels],
@@ -202,3 +222,9 @@ def signature_of(trace: Trace, place: int) -> Signature | None:
     """Return the arguments of an operator; None where shapes were not recorded."""
     found = trace.details[trace.events.detail[place]]
     return found if isinstance(found, Signature) else None
+
+
+def details_of(trace: Trace, place: int) -> Details:
+    """Return the arguments of a kernel, copy or launch."""
+    found = trace.details[trace.events.detail[place]]
+    return found if isinstance(found, Details) else Details()

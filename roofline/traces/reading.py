@@ -273,13 +273,12 @@ class _Text:
         self.place += 1
 
     def value(self) -> Any:
-        """Return the next JSON value.
+        """Return the JSON value that begins here, after `peek`.
 
         Raises:
             EOFError: the file ends within it.
             ValueError: it is damaged.
         """
-        self.peek()
         while True:
             try:
                 value, end = _decode(self.buffer, self.place)
@@ -322,7 +321,7 @@ def _values(text: _Text) -> Iterator[tuple[str, Any]]:
             if not isinstance(key, str):
                 raise EOFError
             text.skip(":")
-            if key in _LISTS and text.peek() == "[":
+            if text.peek() == "[" and key in _LISTS:
                 yield from _items(key, text)
             else:
                 yield key, text.value()

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roofline.core.units import sum_known
-from roofline.traces.linking import Links, Nesting
-from roofline.traces.reading import Details, Kind
+from roofline.traces.linking import Links, Nesting, details_of
+from roofline.traces.reading import Kind, Trace
 
 Array = NDArray[np.float64]
 
@@ -190,10 +190,10 @@ class Timeline:
     collectives: tuple[Collective, ...]
 
 
-def main_device(nesting: Nesting, links: Links) -> int:
+def main_device(links: Links) -> int:
     """Return the number of the device that ran most kernels."""
-    devices = [_details(nesting, each).device for each in links.kernels.tolist()]
-    return max(set(devices), key=devices.count, default=0)
+    devices, counts = np.unique(links.device, return_counts=True)
+    return int(devices[counts.argmax()]) if len(devices) else 0
 
 
 def is_communication(name: str) -> bool:
@@ -204,10 +204,9 @@ def is_communication(name: str) -> bool:
 def timeline(nesting: Nesting, links: Links, step: Step, *, most_gaps: int = 10) -> Timeline:
     """Return what the device did in a step, its longest gaps first."""
     trace, events = nesting.trace, nesting.trace.events
-    devices = np.array([_details(nesting, each).device for each in links.kernels.tolist()])
     # Of several devices, the one that is used most: idle time of others is no one's loss.
-    chosen = devices == main_device(nesting, links)
-    numbers = step.kernels[chosen[step.kernels]] if len(step.kernels) else step.kernels
+    chosen = links.device == main_device(links)
+    numbers = step.kernels[chosen[step.kernels]]
     places = links.kernels[numbers]
     start, end = events.start[places], events.end[places]
     # What other steps launched keeps the device busy, too.
@@ -244,15 +243,9 @@ def timeline(nesting: Nesting, links: Links, step: Step, *, most_gaps: int = 10)
             launches=len(places),
         ),
         gaps=tuple(sorted(gaps, key=lambda each: -each.time_s)[:most_gaps]),
-        copies=tuple(_copies(nesting, places[copies].tolist())),
-        collectives=tuple(_collectives(nesting, places[communicates].tolist())),
+        copies=tuple(_copies(trace, places[copies].tolist())),
+        collectives=tuple(_collectives(trace, places[communicates].tolist())),
     )
-
-
-def _details(nesting: Nesting, place: int) -> Details:
-    trace = nesting.trace
-    found = trace.details[trace.events.detail[place]]
-    return found if isinstance(found, Details) else Details()
 
 
 def _gaps(
@@ -260,13 +253,14 @@ def _gaps(
 ) -> Iterator[Gap]:
     """Yield idle stretches of a window, each with the operators before and after it."""
     events = nesting.trace.events
+    places = links.kernels[numbers]
+    starts, ends = events.start[places].tolist(), events.end[places].tolist()
     until, before = window[0], "start of the step"
     launched = events.start[links.kernels[links.launch >= 0]]
     # Kernels before the first of these were launched before the trace began.
     begin = float(launched.min(initial=np.inf))
-    for number in numbers.tolist():
-        place, launch = int(links.kernels[number]), int(links.launch[number])
-        start, end = float(events.start[place]), float(events.end[place])
+    for number, start, end in zip(numbers.tolist(), starts, ends, strict=True):
+        launch = int(links.launch[number])
         name = _operator_or_kernel(nesting, links, number)
         if start - until > _CLOCK:
             wait_s: float | None = None
@@ -297,26 +291,26 @@ def _operator_or_kernel(nesting: Nesting, links: Links, number: int) -> str:
     return nesting.trace.name_of(int(links.kernels[number]))
 
 
-def _copies(nesting: Nesting, places: list[int]) -> Iterator[Copies]:
+def _copies(trace: Trace, places: list[int]) -> Iterator[Copies]:
     kinds: dict[str, list[int]] = {}
     for place in places:
-        kinds.setdefault(nesting.trace.name_of(place), []).append(place)
+        kinds.setdefault(trace.name_of(place), []).append(place)
     for kind, each in sorted(kinds.items()):
-        sizes = [_details(nesting, place).bytes for place in each]
+        sizes = [details_of(trace, place).bytes for place in each]
         known = [size for size in sizes if size is not None]
         yield Copies(
             kind=kind,
             calls=len(each),
             bytes=sum(known) if len(known) == len(sizes) else None,
-            time_s=float(nesting.trace.events.duration[each].sum()) * _US,
+            time_s=float(trace.events.duration[each].sum()) * _US,
         )
 
 
-def _collectives(nesting: Nesting, places: list[int]) -> Iterator[Collective]:
+def _collectives(trace: Trace, places: list[int]) -> Iterator[Collective]:
     kinds: dict[tuple[str, int | None], list[tuple[int, int | None]]] = {}
     for place in places:
-        said = dict(_details(nesting, place).collective)
-        name = str(said.get("Collective name") or nesting.trace.name_of(place).split("(")[0])
+        said = dict(details_of(trace, place).collective)
+        name = str(said.get("Collective name") or trace.name_of(place).split("(")[0])
         ranks = said.get("Group size")
         size = _BYTES.get(str(said.get("dtype", "")).lower().removeprefix("c10::"))
         elements = [said.get(each) for each in ("In msg nelems", "Out msg nelems")]
@@ -326,7 +320,7 @@ def _collectives(nesting: Nesting, places: list[int]) -> Iterator[Collective]:
         key = name, ranks if isinstance(ranks, int) else None
         kinds.setdefault(key, []).append((place, byte))
     for (name, ranks), each in sorted(kinds.items(), key=str):
-        time_s = float(sum(nesting.trace.events.duration[place] for place, _ in each)) * _US
+        time_s = float(sum(trace.events.duration[place] for place, _ in each)) * _US
         sizes = [byte for _, byte in each if byte is not None]
         byte = sum(sizes) if len(sizes) == len(each) else None
         factor = _bus_factor(name, ranks)

@@ -345,7 +345,7 @@ def test_a_trace_of_a_cpu_without_shapes_has_times(tmp_path: Path) -> None:
     recording.export_chrome_trace(str(path))
     found = read_trace(path, hardware="10980xe")
     assert not found.operators
-    assert found.kernel_s > 0
+    assert found.kernel_s
     assert any("record_shapes=True" in each for each in found.warnings)
 
 
