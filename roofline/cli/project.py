@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     model_argument(),
     value(
         "--against FILE.json",
-        "Baseline: written by --update, or a saved analysis.",
+        "Baseline, written if missing, or a saved analysis.",
         type=FileName(),
     ),
     value(
         "--fail-if CONDITION",
-        "Exit code 4 on 'flop>+1%' or 'predicted_s>5ms'; repeatable.",
+        "Exit code 4 on 'flop>+1%', 'predicted_s>5ms' ...; repeatable.",
         multiple=True,
     ),
     flag("--update", "Write the cost of MODEL as the new baseline."),
@@ -60,10 +60,10 @@ def check(
 ) -> None:
     """Compare the cost of MODEL with a baseline; fail above limits.
 
-    Quantities: flop, macs, traffic_bytes, parameters, peak_memory_bytes, launches,
-    unknown_operators, eager_min_time_s, fused_min_time_s, model_min_time_s and predicted_s. Times
-    need the --hardware of the baseline. Conditions on unknown quantities fail. MODEL as for
-    analyze.
+    Without --fail-if, any rise of FLOP, bytes or minimum time fails. Quantities: flop, macs,
+    traffic_bytes, parameters, peak_memory_bytes, launches, unknown_operators, eager_min_time_s,
+    fused_min_time_s, model_min_time_s and predicted_s. Times need the --hardware of the baseline.
+    Conditions on unknown quantities fail. MODEL as for analyze.
     """
     from roofline.design.gate.result import Check
 
@@ -83,6 +83,8 @@ def check(
         if fail_if:
             print_stderr("--update: --fail-if is not checked against a new baseline")
         print_written((against,))
+    elif result.is_new:
+        print_stderr(f"Wrote {against}: there was no baseline, nothing is compared")
     print_written(output.files)
     result.raise_if_failed()
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +21,7 @@ from roofline.design.gate.cost import (
     read_baseline,
     write_baseline,
 )
-from roofline.design.gate.result import Check, check_same_task
+from roofline.design.gate.result import Check, check_same_task, time_mismatch
 from roofline.errors import InputError, argument
 from roofline.machine import catalog
 from roofline.machine.catalog import is_about_host
@@ -54,9 +55,9 @@ def check(
 
     Args:
         model: as for `analyze`, or an `Analysis` or `Cost`, without options below ``update``.
-        against: baseline of ``update`` or `roofline check … --update`, or a saved analysis; None:
-            conditions have absolute limits.
-        fail_if: conditions, such as ``"flop>+1%"`` (of the baseline), ``"launches>+3"``
+        against: baseline, or a saved analysis; a missing baseline is written, with its folder, and
+            nothing is compared. None: conditions have absolute limits.
+        fail_if: conditions; none: any rise of FLOP, bytes or minimum time. Such as ``"flop>+1%"`` (of the baseline), ``"launches>+3"``
             and ``"predicted_s>5ms"``; on flop, macs, traffic_bytes, parameters,
             peak_memory_bytes, launches, unknown_operators, eager_min_time_s,
             fused_min_time_s, model_min_time_s and predicted_s.
@@ -79,18 +80,33 @@ def check(
         options.run()
         now, notes = _counted(model, inputs, options, conditions=conditions, progress=progress)
     file = str(against) if against is not None else ""
-    if update and against is not None:
+    if against is not None and (update or not os.path.lexists(against)):
         write_baseline(now, against, overwrite=True)
         if baseline is not None:
             try:
                 check_same_task(baseline, now, file=file)
             except InputError:
                 baseline = None
-        return Check(now=now, baseline=baseline, file=file, is_new=True, notes=notes)
+        judged = tuple(each.text for each in conditions if not (update or each.is_relative))
+        return Check(
+            now=now, baseline=baseline, file=file, conditions=judged, is_new=True, notes=notes
+        )
+    texts = tuple(each.text for each in conditions)
     if baseline is not None:
         check_same_task(baseline, now, file=file)
-    texts = tuple(each.text for each in conditions)
+        texts = texts or tuple(_no_rise(baseline, now))
     return Check(now=now, baseline=baseline, file=file, conditions=texts, notes=notes)
+
+
+def _no_rise(baseline: Cost, now: Cost) -> Iterator[str]:
+    """Yield the default conditions, on what the baseline has; times under the same ceilings."""
+    before, after = baseline.machine, now.machine
+    for name in ("flop", "traffic_bytes", "eager_min_time_s"):
+        is_comparable = not QUANTITIES[name].is_time or (
+            not time_mismatch(baseline, now) and before and after and before.date == after.date
+        )
+        if is_comparable and getattr(baseline, name) is not None:
+            yield f"{name}>+0"
 
 
 def _known(counted: Cost | Analysis, given: Mapping[str, Any]) -> tuple[Cost, tuple[str, ...]]:
@@ -132,10 +148,11 @@ def _baseline(
                     f" {argument('against')} FILE.json, or give a limit without + or -"
                 )
         return None
-    if not update:
-        return read_baseline(against)
     file = Path(against)
-    check_baseline_target(file, overwrite=True)
+    if not update and os.path.lexists(file):
+        return read_baseline(file)
+    if file.parent.is_dir():
+        check_baseline_target(file, overwrite=True)
     if not file.exists():
         return None
     try:

@@ -88,6 +88,48 @@ def test_an_update_shows_what_changes_and_judges_nothing(
     assert saved()["flop"] == 288
 
 
+def test_a_missing_baseline_is_written_with_its_folder_and_fails_only_on_absolute_limits(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = ["--against", "costs/net/b.json"]
+    assert check("before.py:net", *new, "--fail-if", "flop>+0") == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("before.py:net")
+    assert said.err.splitlines()[-1] == (
+        "Wrote costs/net/b.json: there was no baseline, nothing is compared"
+    )
+    assert saved("costs/net/b.json")["flop"] == 216
+    # From now on it is compared.
+    assert check("after.py:net", *new, "--fail-if", "flop>+0") == 4
+    assert saved("costs/net/b.json")["flop"] == 216
+    limit = ["--fail-if", "flop>215FLOP", "--fail-if", "flop>+0"]
+    assert check("before.py:net", "--against", "c.json", *limit) == 4
+    assert saved("c.json")["flop"] == 216
+    capsys.readouterr()
+
+
+def test_any_rise_of_flop_bytes_or_minimum_time_fails_without_conditions(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = ["--hardware", "epyc-9654"]
+    assert check("after.py:net", *machine) == 0
+    assert check("after.py:net", *machine) == 0
+    # Less work is no failure.
+    assert check("before.py:net", *machine) == 0
+    assert check("before.py:net", "--update", *machine) == 0
+    capsys.readouterr()
+    assert check("after.py:net", *machine) == 4
+    error = capsys.readouterr().err.splitlines()[-1]
+    for name in ("flop", "traffic_bytes", "eager_min_time_s"):
+        assert f"{name}>+0: {name} is " in error
+    # Times of other ceilings are not comparable, counts are.
+    assert check("before.py:net", "--hardware", "epyc-9755") == 0
+    assert check("after.py:net", "--hardware", "epyc-9755") == 4
+    assert "eager_min_time_s" not in capsys.readouterr().err
+    # What is given replaces these conditions.
+    assert check("after.py:net", *machine, "--fail-if", "flop>+50%") == 0
+
+
 def test_limits_in_units_take_no_baseline(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ["check", "before.py:net", "--input", "4x8"]
     assert run([*given, "--fail-if", "flop>216FLOP", "--fail-if", "parameters>27"]) == 0
@@ -118,9 +160,9 @@ def test_bounds_are_those_of_the_machine_that_is_named(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--fail-if", "flop>+1%"], "b.json: no such baseline; write it with --update"),
         (["--update", "--against", "b.txt"], "--against b.txt: baselines must end in .json"),
-        (["--update", "--against", "no/b.json"], "the folder"),
+        (["--update", "--against", "before.py/b.json"], "before.py"),
+        (["--against", "before.py/no/b.json"], "cannot create folder 'before.py/no'"),
         (["-o", "b.json", "--update"], "-o b.json: is the baseline; choose another file"),
         (["-o", "c.html"], "are written as .json, .md"),
         (["--fail-if", "flop"], "--fail-if: > or < is expected"),

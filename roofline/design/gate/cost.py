@@ -267,6 +267,14 @@ def check_baseline_target(path: Path, *, overwrite: bool) -> None:
 
 
 def write_baseline(cost: Cost, path: str | Path, *, overwrite: bool = False) -> None:
-    """Write the cost as a baseline, atomically."""
-    check_baseline_target(Path(path), overwrite=overwrite)
-    write_atomically(Path(path), baseline_json(cost), overwrite=overwrite)
+    """Write the cost as a baseline, atomically; create its folder."""
+    file = Path(path)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InputError(
+            f"{file}: cannot create folder '{file.parent}': {why}; choose another file"
+        ) from None
+    check_baseline_target(file, overwrite=overwrite)
+    write_atomically(file, baseline_json(cost), overwrite=overwrite)
