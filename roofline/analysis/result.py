@@ -162,7 +162,9 @@ class Analysis(Result):
     caches ``steady`` (as the previous pass left them) or ``cold``. ``prediction`` and
     ``measurement`` are those of the pass, ``earlier`` is an earlier measurement of the same
     operators on this machine; null if there is none. ``not_predicted`` is the reason why
-    `roofline.predict` gave no prediction. ``findings`` are possible changes, largest
+    `roofline.predict` gave no prediction. Frames have a row for each operator call, also for free
+    ones (``state`` is ``"free"``: views and allocations, without bytes and time), which the tables
+    of reports leave out and count. ``findings`` are possible changes, largest
     saving first.
     """
 
@@ -202,7 +204,7 @@ class Analysis(Result):
         return headline(self)
 
     def rows(self) -> list[list[Any]]:
-        """Return a row for each operator; ``model_min_time_s`` is that of the whole pass in all."""
+        """Return a row for each operator call; ``model_min_time_s`` is that of the whole pass."""
         *of_operators, _ = FRAME_COLUMNS
         cells = fields_of(of_operators, self.operators)
         return [[*each, self.totals.model_min_time_s] for each in cells]

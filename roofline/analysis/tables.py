@@ -39,7 +39,7 @@ from roofline.analysis.words import (
 from roofline.core.blocks import Column, Grid, View, number_column, table
 from roofline.core.rows import grouped
 from roofline.core.sampling import interval_cell, median_cell
-from roofline.core.text import printable
+from roofline.core.text import counted, printable
 from roofline.core.units import (
     MISSING,
     format_bytes,
@@ -248,8 +248,10 @@ def operator_grid(analysis: Analysis, view: View) -> Grid:
     others = [row for rows in ordered[count:] for row in rows]
     rest = [group_of("other", others, times.whole)] if others else []
     order = TITLES[times.kind] if times.whole_s else "bytes"
+    free = len(analysis.operators) - times.total.calls
+    left_out = f"; {counted(free, 'free call')} left out" if free else ""
     return Grid(
-        title=f"Top operators by {order} (totals over equal calls)",
+        title=f"Top operators by {order} (totals over equal calls{left_out})",
         columns=tuple(each.column for each in parts),
         rows=tuple(tuple(each.cell(group) for each in parts) for group in shown),
         sums=tuple(tuple(each.sum(group) for each in parts) for group in (*rest, times.total)),

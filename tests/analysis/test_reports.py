@@ -13,7 +13,7 @@ from roofline.core.text import printable
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.quantities import age, origin
 from roofline.render.console import plain_text
-from tests.analysis.blocks import grid_of
+from tests.analysis.blocks import column, grid_of
 from tests.analysis.examples import (
     DATASHEET,
     ceiling,
@@ -182,3 +182,13 @@ def test_provenance_is_said_in_words(profile: HardwareProfile, words: str):
 def test_control_characters_are_shown_not_sent():
     assert printable("a\x1b[31mb\nc\u202ed") == "a\\x1b[31mb\\nc\\u202ed"
     assert printable("größe 模型") == "größe 模型"
+
+
+def test_frame_and_report_differ_by_the_free_calls_in_the_title() -> None:
+    analysis = resnet()
+    frame = analysis.to_frame()
+    free = int((frame["state"] == "free").sum())
+    grid = grid_of(analysis.report(), "Top operators")
+    calls = column(grid, "Calls")[-1]
+    assert free == 1 and f"; {free} free call left out)" in grid.title
+    assert len(frame) == int(calls) + free
