@@ -237,7 +237,7 @@ def operator_grid(analysis: Analysis, view: View) -> Grid:
         *_work_parts(4 + 3 * (not view.fused), 9, view),
         _Part(number_column("Limiting traffic", 13), limiting),
         _Part(
-            number_column("AI", 12 if crowded else 6),
+            number_column("Limiting AI", 12 if crowded else 6),
             lambda group: format_intensity(group.rows[0].intensity_flop_per_byte),
         ),
         _Part(limiter, lambda group: ceiling_text(group.rows[0].ceiling) or MISSING),
@@ -289,7 +289,7 @@ def _sum_parts(view: View, times: _Times) -> list[_Part]:
 
     return [
         *_work_parts(1 * times.is_more_than_bounds, 2 * times.is_more_than_bounds, view),
-        _part("AI", intensity, 4),
+        _part("Operand AI", intensity, 4),
         *times.parts(of_groups=True),
     ]
 

@@ -40,7 +40,7 @@ _FITS = {
     "does not fit": "no",
 }
 
-_AI = "AI (FLOP/B)"
+_AI, _LIMITING_AI = "operand AI (FLOP/B)", "limiting AI (FLOP/B)"
 
 _Row = dict[str, str]
 """Cells by heading."""
@@ -205,7 +205,7 @@ def _parts(stage: StageResult) -> Grid:
             "FLOP": format_flop(of.flop),
             "weights": format_bytes(of.weight_bytes) if of.weight_bytes else "",
             "KV cache": format_bytes(of.cache_bytes) if of.cache_bytes else "",
-            _AI: intensity,
+            _LIMITING_AI: intensity,
             "limiter": of.bound.value,
             "ceiling": ceiling,
             "time at ceiling": format_s(time_s),
@@ -229,7 +229,7 @@ def _parts(stage: StageResult) -> Grid:
         f"{stage.stage.capitalize()}: parts of the architecture",
         map(row, sorted(asked.parts, key=lambda part: -(part.min_time_s or 0.0))),
         left=("part", "limiter", "ceiling"),
-        narrow=("ceiling", "layers", _AI, "share"),
+        narrow=("ceiling", "layers", _LIMITING_AI, "share"),
         sums=[{"part": "model minimum", **cells(asked, asked.model_min_time_s)}],
     )
 

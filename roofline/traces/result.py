@@ -374,7 +374,7 @@ class TraceAnalysis(Result):
             "Inputs": lambda rows: _inputs(rows[0]),
             "Calls": lambda rows: str(len(rows)),
             "FLOP": lambda rows: format_flop(flop(rows)),
-            "AI": lambda rows: format_intensity(rows[0].intensity_flop_per_byte),
+            "Limiting AI": lambda rows: format_intensity(rows[0].intensity_flop_per_byte),
             "Limiter": lambda rows: printable(rows[0].ceiling) or MISSING,
             "FLOP/s": lambda rows: format_flop_per_s(rate(rows)),
             "Min time": lambda rows: format_s(least_s(rows)),
@@ -389,7 +389,7 @@ class TraceAnalysis(Result):
             shown,
             columns,
             left=("Op", "Inputs", "Limiter"),
-            narrow=("FLOP/s", "Min/measured", "Limiter", "FLOP", "Inputs", "AI"),
+            narrow=("FLOP/s", "Min/measured", "Limiter", "FLOP", "Inputs", "Limiting AI"),
             sums=[(*more, *times)] if rest else (),
         )
 

@@ -38,10 +38,10 @@ Limits    DRAM 100 %
 Coverage  FLOP known for 100 % of calls · 100 % of bytes · 2 operator calls · 0 free (views, allocations)
 
 Top operators by minimum time (totals over equal calls)
-Module  Op     Calls  Output      FLOP    Bytes  Limiting traffic     AI  Limiter  Min time   Share
-fc      addmm      1  1x10    650 FLOP  1.49 kB      DRAM 1.49 kB  0.437  DRAM       149 ns  94.9 %
-act     relu_      1  1x10     10 FLOP     80 B         DRAM 80 B  0.125  DRAM      8.00 ns   5.1 %
-total              2          660 FLOP  1.57 kB                                      157 ns   100 %
+Module  Op     Calls  Output      FLOP    Bytes  Limiting traffic  Limiting AI  Limiter  Min time   Share
+fc      addmm      1  1x10    650 FLOP  1.49 kB      DRAM 1.49 kB        0.437  DRAM       149 ns  94.9 %
+act     relu_      1  1x10     10 FLOP     80 B         DRAM 80 B        0.125  DRAM      8.00 ns   5.1 %
+total              2          660 FLOP  1.57 kB                                            157 ns   100 %
 
 Notes
   hardware 'sheet' has ceilings for DRAM only: all operands are read from and written to DRAM (classic roofline model)
@@ -59,10 +59,10 @@ Memory   1.49 kB peak, in fc
 Limits   DRAM 100 %
 
 Top operators by minimum time (totals over equal calls)
-Module  Op     Calls  Output      FLOP    Bytes  Limiting traffic     AI  Limiter  Min time   Share
-fc      addmm      1  1x10    650 FLOP  1.49 kB      DRAM 1.49 kB  0.437  DRAM       149 ns  94.9 %
-act     relu_      1  1x10     10 FLOP     80 B         DRAM 80 B  0.125  DRAM      8.00 ns   5.1 %
-total              2          660 FLOP  1.57 kB                                      157 ns   100 %
+Module  Op     Calls  Output      FLOP    Bytes  Limiting traffic  Limiting AI  Limiter  Min time   Share
+fc      addmm      1  1x10    650 FLOP  1.49 kB      DRAM 1.49 kB        0.437  DRAM       149 ns  94.9 %
+act     relu_      1  1x10     10 FLOP     80 B         DRAM 80 B        0.125  DRAM      8.00 ns   5.1 %
+total              2          660 FLOP  1.57 kB                                            157 ns   100 %
 
 1 minor note: verbose=True
 """  # noqa: E501

@@ -187,3 +187,26 @@ def test_svg_names_every_machine_beside_its_roof():
 
 def test_letters_go_on_after_z():
     assert [letter(i) for i in (0, 25, 26, 27, 52)] == ["A", "Z", "AA", "AB", "BA"]
+
+
+def test_headings_name_the_level_of_an_intensity() -> None:
+    """Analyses have that at the limiting level, comparisons that of operands."""
+    comparison = with_caches()
+    (first, *_) = comparison.analyses
+    row = next(row for row in first.operators if row.flop and row.intensity_flop_per_byte)
+    assert row.flop is not None
+    headings = {
+        column.heading.removesuffix(" (FLOP/B)")
+        for each in grids(comparison)
+        for column in each.columns
+        if "AI" in column.heading
+    }
+    assert headings == {"Operand AI"}
+    alone, by_type = (
+        {column.heading for column in block.columns}
+        for by in ("operator", "type")
+        for block in first.report(View(by=by)).blocks
+        if isinstance(block, Grid) and block.title.startswith(("Top", "Operator types"))
+    )
+    assert "Limiting AI" in alone and "Operand AI" in by_type
+    assert "AI" not in alone | by_type

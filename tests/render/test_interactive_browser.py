@@ -346,7 +346,7 @@ def test_all_rows_say_what_the_report_says(browser: Browser) -> None:
         assert said["FLOP"] == format_flop(row.flop)
         assert said["bytes"] == format_bytes(row.traffic_bytes)
         assert said["limiting level"] == f"{row.level} {format_bytes(row.level_bytes[row.level])}"
-        assert said["AI"] == format_intensity(row.intensity_flop_per_byte)
+        assert said["limiting AI"] == format_intensity(row.intensity_flop_per_byte)
         assert said["limiter"] == row.ceiling
         assert said["eager min"] == bound
         assert (said["predicted"], said["measured"]) == (predicted, taken)
@@ -466,7 +466,7 @@ def test_a_memory_level_moves_the_points(browser: Browser) -> None:
         assert row.flop and byte
         said = cells(browser, row.index)
         assert said[f"crosses {level}"] == format_bytes(byte)
-        assert said["AI"] == format_intensity(row.flop / byte)
+        assert said[f"AI ({level})"] == format_intensity(row.flop / byte)
         expected = sorted(
             {
                 (float(f"{each.flop / each.level_bytes[level]:.2g}"))

@@ -252,7 +252,7 @@ def _naming(
 
     names = dict(zip(map(id, groups), names_across(comparison, groups), strict=True))
     intensity: dict[Column, _Cell] = {
-        number_column("AI (FLOP/B)", 1): lambda each: format_intensity(intensity_of(each))
+        number_column("Operand AI (FLOP/B)", 1): lambda each: format_intensity(intensity_of(each))
     }
     full: dict[Column, _Cell] = {
         Column(heading="operator"): lambda each: short_op(each.operators[0][0]),

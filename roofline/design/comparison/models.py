@@ -88,7 +88,7 @@ _QUANTITIES: dict[str, tuple[str, Callable[[float | None], str]]] = {
     "parameter_size_bytes": ("parameter size", format_bytes),
     "traffic_bytes": ("traffic", format_bytes),
     "peak_memory_bytes": ("peak memory", format_bytes),
-    "intensity_flop_per_byte": ("AI (FLOP/B)", format_intensity),
+    "intensity_flop_per_byte": ("operand AI (FLOP/B)", format_intensity),
     "eager_min_time_s": ("minimum time, eager", format_s),
     "fused_min_time_s": ("minimum time, fused", format_s),
     "model_min_time_s": ("minimum time, model", format_s),

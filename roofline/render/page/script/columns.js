@@ -7,6 +7,7 @@ function columnsNow() {
   const level = state.level === "binding" ? "limiting level" : `crosses ${state.level}`;
   const number = (id, title, value, form) => ({ id, title, value, form, isNumber: true });
   const time = (kind, title, form) => number(kind, title, (row) => at.time(kind, row.index), form);
+  const intensityTitle = state.level === "binding" ? "limiting AI" : `AI (${state.level})`;
   const intensity = (row) => at.intensity(state.level, row.index);
   const words = (id, title, value) => ({ id, title, value, form: (each) => each });
   const isIn = (kind, columns) => (at.kinds.includes(kind) ? columns : []);
@@ -20,7 +21,7 @@ function columnsNow() {
     number("flop", "FLOP", (row) => row.flop, formatFlop),
     number("byte", "bytes", (row) => row.byte, formatByte),
     number("crossing", level, (row) => at.crossing(state.level, row.index), crossingWords),
-    number("intensity", "AI", intensity, formatIntensity),
+    number("intensity", intensityTitle, intensity, formatIntensity),
     words("ceiling", "limiter", (row) => at.ceiling(row.index) || MISSING),
     time("bound", "eager min", (value) => formatS(value)),
     ...isIn("predicted", [time("predicted", "predicted", predictedCell)]),
