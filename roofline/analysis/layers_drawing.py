@@ -452,8 +452,8 @@ def _handles(layers: RoofLayers) -> Iterator[Artist]:
     if layers.lossy:
         yield Patch(label="hardware loss: below the theoretical peak", **_LOSS)
     if layers.shown and layers.software:
-        kind = "reached" if layers.software.kind == "measured" else "predicted"
-        yield Patch(label=f"software loss: below the roofline, not {kind}", **_SOFTWARE)
-        yield Line2D([], [], label=f"{kind} by operators, mean", **_REACHED)
+        kind = "reached by" if layers.software.kind == "measured" else "predicted for"
+        yield Patch(label="software loss: between roofline and operators", **_SOFTWARE)
+        yield Line2D([], [], label=f"{kind} operators, mean", **_REACHED)
     elif layers.software is None and layers.library_gaps:
         yield Patch(label="software loss: not reached by the library", **_SOFTWARE)

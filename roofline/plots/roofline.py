@@ -10,6 +10,7 @@ import functools
 import io
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import textalloc
@@ -22,7 +23,7 @@ from matplotlib.path import Path
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter
 from matplotlib.transforms import IdentityTransform
 
-from roofline.core.units import format_intensity, format_percent
+from roofline.core.units import format_bytes_per_s, format_intensity, format_percent
 from roofline.plots.figures import any_script, prepare_axes, words, write
 from roofline.plots.roof import Ceiling, Diagonal, Point, RoofLines, Spot, StripPoint, diameter_pt
 from roofline.plots.style import (
@@ -200,11 +201,12 @@ def _draw_diagonals(axes: Axes, lines: RoofLines) -> None:
         axes.plot((left, ridge), (left * rate, ridge * rate), zorder=2, **style)
         axes.plot((ridge, cut), (ridge * rate, cut * rate), zorder=2, **_LINES["other"])
     top = lines.main_top_flop_per_s
-    ridges = [each.ridge_flop_per_byte for each in lines.diagonals if each.ridge_flop_per_byte]
+    # Levels of one bandwidth have one ridge point.
+    ridges = {each.ridge_flop_per_byte for each in lines.diagonals if each.ridge_flop_per_byte}
     if top is None or not ridges:
         return
-    wide = [math.log(each / left) / math.log(right / left) for each in ridges]
-    for ridge, place in zip(ridges, spread(wide, gap=0.055), strict=True):
+    wide = [math.log(each / left) / math.log(right / left) for each in sorted(ridges)]
+    for ridge, place in zip(sorted(ridges), spread(wide, gap=0.055), strict=True):
         axes.plot((ridge, ridge), (bottom, top), color="#b5b5b5", linewidth=0.7, ls=(0, (1, 2.5)))
         axes.plot(ridge, top, marker="D", markersize=5, zorder=4, mfc="white", mec=INK)
         spot = (place, _height(axes, top))
@@ -212,7 +214,7 @@ def _draw_diagonals(axes: Axes, lines: RoofLines) -> None:
 
 
 _ALONG = 0.2
-"""Return the estimated length of a memory label, as a fraction of the axes."""
+"""Estimated length of a memory label, as a fraction of the axes."""
 
 
 def _label_diagonals(axes: Axes, diagonals: Sequence[Diagonal], points: Sequence[Point]) -> None:
@@ -222,6 +224,7 @@ def _label_diagonals(axes: Axes, diagonals: Sequence[Diagonal], points: Sequence
     decades = axes.transLimits + axes.transAxes
     width = math.log10(right / left)
     spots = [(math.log10(each.flop_per_byte), math.log10(each.flop_per_s)) for each in points]
+    diagonals = _one_per_line(diagonals)
     for number, each in enumerate(diagonals):
         start = max(left, bottom / each.bytes_per_s)
         end = min(each.cut_flop_per_byte or right, top / each.bytes_per_s)
@@ -229,7 +232,7 @@ def _label_diagonals(axes: Axes, diagonals: Sequence[Diagonal], points: Sequence
             continue
         rate = math.log10(each.bytes_per_s)
         on_it = [x for x, y in spots if abs(y - x - rate) < 0.25]
-        # Neighbors are staggered, for parallel lines may be close, or even the same.
+        # Neighbors are staggered, for parallel lines may be close.
         first = math.log10(start) + (0.03 + 0.1 * (number % 2)) * width
         above = (math.log10(other.bytes_per_s) - rate for other in diagonals[:number])
         is_close = any(abs(apart) < 0.12 for apart in above)
@@ -255,6 +258,19 @@ def _label_diagonals(axes: Axes, diagonals: Sequence[Diagonal], points: Sequence
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.6, "pad": 0.2},
             **words(),
         )
+
+
+def _one_per_line(diagonals: Sequence[Diagonal]) -> list[Diagonal]:
+    """Return a level for each line; its label names all levels with this bandwidth."""
+    lines: dict[tuple[str, float], list[Diagonal]] = {}
+    for each in diagonals:
+        lines.setdefault((each.kind, each.bytes_per_s), []).append(each)
+    result: list[Diagonal] = []
+    for first, *others in lines.values():
+        rate = f" {format_bytes_per_s(first.bytes_per_s)}"
+        names = (each.label.removesuffix(rate) for each in (first, *others))
+        result.append(replace(first, label=", ".join(names) + rate) if others else first)
+    return result
 
 
 def scatter(

@@ -256,7 +256,7 @@ def test_predicted_efficiency_is_called_predicted():
     axes = drawn(predicted)
     assert "50.0 % of DRAM predicted" in words(axes)
     legend = [each.get_text() for each in axes.figure.legends[0].get_texts()]
-    assert "predicted by operators, mean" in legend
+    assert "predicted for operators, mean" in legend
 
 
 def test_without_times_no_efficiency_is_made_up():

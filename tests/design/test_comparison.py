@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
 import pytest
@@ -70,6 +71,15 @@ class Odd(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return mystery(x + x)
+
+
+def test_a_plot_has_the_verdict_and_the_state_of_the_caches() -> None:
+    models = (standard(), depthwise(), torch.nn.ReLU(), torch.nn.Sigmoid())
+    names, inputs = ["a", "b", "c", "d"], (1, 8, 10, 10)
+    comparison = roofline.compare(*models, inputs=inputs, names=names, hardware=DRAM)
+    text = " ".join(ElementTree.fromstring(comparison.render("svg")).itertext())
+    assert comparison.summary in " ".join(text.split())
+    assert "warm caches; time per pass" in text
 
 
 def test_unknown_flop_is_never_compared_as_if_it_were_known() -> None:

@@ -16,9 +16,10 @@ import roofline
 from roofline.analysis import Analysis
 from roofline.analysis.drawing import picture_warnings, title_of
 from roofline.analysis.points import points_of, roof_lines, strip_of
+from roofline.core.units import format_bytes_per_s
 from roofline.plots.figures import new_figure
-from roofline.plots.roof import Point, diameter_pt
-from roofline.plots.roofline import spread
+from roofline.plots.roof import Diagonal, Point, RoofLines, diameter_pt
+from roofline.plots.roofline import draw_roofline, spread
 from roofline.plots.style import styles
 from tests.analysis.examples import (
     Network,
@@ -151,6 +152,27 @@ def test_ridge_points_use_the_main_data_type_and_cuts_the_highest_of_all() -> No
     assert dram.ridge_flop_per_byte == pytest.approx(523e9 / 41.3e9)
     assert dram.cut_flop_per_byte == pytest.approx(1046e9 / 41.3e9)
     assert [each.level for each in lines.diagonals] == ["L1", "L2", "L3", "DRAM"]
+
+
+def test_levels_of_one_bandwidth_share_a_label_and_a_ridge_point() -> None:
+    levels = [("L1", 4e12), ("L2 copy", 2e12), ("L3 read", 2e12), ("DRAM", 1e11)]
+    diagonals = tuple(
+        Diagonal(
+            label=f"{name} {format_bytes_per_s(rate)}",
+            level=name,
+            bytes_per_s=rate,
+            ridge_flop_per_byte=1e13 / rate,
+            cut_flop_per_byte=1e13 / rate,
+        )
+        for name, rate in levels
+    )
+    axes = new_figure(10, 6.5).add_subplot()
+    draw_roofline(
+        axes, RoofLines(ceilings=(), diagonals=diagonals, main_top_flop_per_s=1e13), rate="FLOP/s"
+    )
+    texts = [each.get_text() for each in axes.texts]
+    ridges = ["2.50", "5.00", "100"]
+    assert texts == [*ridges, "L1 4.00 TB/s", "L2 copy, L3 read 2.00 TB/s", "DRAM 100 GB/s"]
 
 
 def test_a_point_that_beats_its_minimum_is_marked_and_warned_of() -> None:

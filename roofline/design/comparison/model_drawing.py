@@ -16,7 +16,6 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from roofline.core.sampling import interval_cell
 from roofline.core.units import format_s
 from roofline.design.comparison.model_blocks import with_letters
-from roofline.design.comparison.models import title
 from roofline.plots.figures import foot_figure, prepare_axes, title_figure, words, write
 from roofline.plots.style import BLUE, INK, SOFT, VERMILION
 
@@ -56,8 +55,7 @@ def draw_models(figure: Figure, comparison: Comparison) -> None:
     if len(machines) > 1:
         heading = "; ".join(comparison.verdict) or ", ".join(comparison.designs)
     else:
-        sentences = comparison.sentences
-        heading = sentences[0] if len(sentences) == 1 else title(comparison)
+        heading = comparison.summary
     heights = [len(_times(each)) + _GAP for each in machines]
     rows = figure.subplots(
         len(machines), 2, width_ratios=(2, 1), height_ratios=heights, squeeze=False
@@ -73,7 +71,8 @@ def draw_models(figure: Figure, comparison: Comparison) -> None:
         each.set_xlabel("")
     title_figure(figure, heading)
     per = "sample" if comparison.per_sample else "pass"
-    notes = [f"{comparison.analyses[0].cache} caches; time per {per}"]
+    caches = "cold" if comparison.analyses[0].cache == "cold" else "warm"
+    notes = [f"{caches} caches; time per {per}"]
     notes += [f"{letter}: {name}" for letter, name in legend]
     handles = [
         Line2D(
