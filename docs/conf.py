@@ -24,7 +24,7 @@ extensions = [
 include_patterns = ["docs/**", "notebooks/*.ipynb", "benchmarks/*.md", "CONTRIBUTING.md"]
 exclude_patterns = ["docs/decisions/progress.md", ".*", "build", "roofline", "tests"]
 
-# Notebooks are shown with their stored outputs; the test run executes them.
+# Notebooks are shown without outputs; the test run executes them.
 nb_execution_mode = "off"
 myst_heading_anchors = 4
 
@@ -42,6 +42,7 @@ html_title = f"roofline {release}"
 html_static_path = ["static"]
 html_css_files = ["pages.css"]
 html_copy_source = False
+html_show_copyright = False
 html_show_sourcelink = False
 
 

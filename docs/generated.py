@@ -31,7 +31,7 @@ def operators() -> str:
     """Return a table of formulas for each type of operator."""
     entries = formula_catalog.catalog()
     parts = [f"{len(entries)} operators have a formula."]
-    for type_ in sorted({each.type for each in entries}):
+    for type_ in sorted({each.type for each in entries}, key=str.lower):
         rules = formula_catalog.shared_rules(each for each in entries if each.type == type_)
         rows = [
             (
@@ -130,13 +130,11 @@ def keys() -> str:
 
 def kinds() -> Iterable[type[result.Result]]:
     """Return all kinds of results."""
-    for name in roofline.__all__:
-        getattr(roofline, name)
-    for module in ("workload.formulas.catalog", "machine.difference", "latency.calibrated"):
-        importlib.import_module(f"roofline.{module}")
+    for module in result.HOMES.values():
+        importlib.import_module(module)
     # A dataclass with slots is made twice; the later one counts.
-    found = {each.kind: each for each in result.Result.__subclasses__() if hasattr(each, "kind")}
-    return list(found.values())
+    found = {each.kind: each for each in result.Result.__subclasses__()}
+    return [found[kind] for kind in result.HOMES]
 
 
 def tables_in(cls: type) -> dict[str, type]:

@@ -37,7 +37,7 @@ FORMATS = {
 }
 """Formats by suffix; the longest match counts."""
 
-_HOMES = {
+HOMES = {
     "advice": "roofline.design.advice.result",
     "analysis": "roofline.analysis.result",
     "calibration": "roofline.latency.calibrated",
@@ -321,10 +321,10 @@ def result_from_data(data: Any, *, file: str) -> Result:
     kind = table.get("kind")
     if not isinstance(kind, str):
         raise files.refused(file, "not a roofline result: it has no 'kind'", "save it again")
-    if kind not in _KINDS and kind in _HOMES:
-        importlib.import_module(_HOMES[kind])
+    if kind not in _KINDS and kind in HOMES:
+        importlib.import_module(HOMES[kind])
     if kind not in _KINDS:
-        known = {*_KINDS, *_HOMES}
+        known = {*_KINDS, *HOMES}
         raise files.refused(
             file,
             f"kind '{files.cut(kind)}' is not known{did_you_mean(kind, known)}",

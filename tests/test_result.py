@@ -152,8 +152,8 @@ def test_every_kind_is_opened_without_torch() -> None:
         "import importlib, sys\n"
         "for name in ('torch', 'pandas', 'matplotlib'): sys.modules[name] = None\n"
         "from roofline import result\n"
-        "for home in result._HOMES.values(): importlib.import_module(home)\n"
-        "assert result._HOMES.keys() <= result._KINDS.keys()"
+        "for home in result.HOMES.values(): importlib.import_module(home)\n"
+        "assert result.HOMES.keys() <= result._KINDS.keys()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
