@@ -10,10 +10,13 @@ from roofline.analysis.grouping import groups as groups
 from roofline.analysis.grouping import module_tree as module_tree
 from roofline.analysis.grouping import working as working
 from roofline.analysis.result import FRAME_COLUMNS as FRAME_COLUMNS
+from roofline.analysis.result import LIMITS as LIMITS
+from roofline.analysis.result import MINIMUMS as MINIMUMS
 from roofline.analysis.result import Analysis as Analysis
 from roofline.analysis.result import Basis as Basis
 from roofline.analysis.result import Finding as Finding
 from roofline.analysis.result import analysis_from_data as analysis_from_data
+from roofline.analysis.result import rank as rank
 from roofline.analysis.result import ranked as ranked
 from roofline.analysis.result import read_analysis as read_analysis
 from roofline.analysis.rows import MINIMUM_TIMES as MINIMUM_TIMES

@@ -33,11 +33,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-Basis = Literal["prediction", "estimate", "at most", "bound"]
+Basis = Literal["prediction", "estimate", "at most", "measured at most", "bound", "library"]
 """Kind of the seconds of a finding. ``prediction``: predicted before and after; ``estimate``: after
-is a counted share of before (padding); ``at most``: upper limit of the saving; ``bound``: minimum
-times.
+is a counted share of before (padding); ``at most``: predicted before, minimum after; ``measured at
+most``: measured before, minimum after; ``bound``: minimum times; ``library``: minimum times with
+products at the measured rates of the library.
 """
+
+MINIMUMS: tuple[Basis, ...] = ("bound", "library")
+"""Kinds of minimum times, which say nothing on the time that a kernel takes."""
+
+LIMITS: tuple[Basis, ...] = ("at most", "measured at most")
+"""Kinds of upper limits of a saving."""
 
 Verdict = Literal["confirmed", "not confirmed"]
 
@@ -124,14 +131,18 @@ def _check_ends(low: float | None, high: float | None) -> None:
 _TIMES = tuple(name for name in names_of_numbers(Finding) if name.endswith(("before_s", "after_s")))
 
 
-def ranked(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """Return the findings, those that save most first: as predicted, else as measured."""
+def rank(finding: Finding) -> tuple[bool, float]:
+    """Return the sort key of a finding: savings of minimum times last, then the largest first."""
+    saved_s, measured_s = finding.saving_s, finding.measured_saving_s
+    is_minimum = finding.basis in MINIMUMS and saved_s is not None and measured_s is None
+    if saved_s is None or (finding.basis in MINIMUMS and measured_s is not None):
+        saved_s = measured_s
+    return is_minimum, -(saved_s or 0.0)
 
-    def saved_s(finding: Finding) -> float:
-        predicted_s = finding.saving_s
-        return (finding.measured_saving_s or 0.0) if predicted_s is None else predicted_s
 
-    return tuple(sorted(findings, key=lambda each: -saved_s(each)))
+def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the findings in the order of `rank`."""
+    return tuple(sorted(findings, key=rank))
 
 
 _WORDS = (
@@ -164,8 +175,7 @@ class Analysis(Result):
     operators on this machine; null if there is none. ``not_predicted`` is the reason why
     `roofline.predict` gave no prediction. Frames have a row for each operator call, also for free
     ones (``state`` is ``"free"``: views and allocations, without bytes and time), which the tables
-    of reports leave out and count. ``findings`` are possible changes, largest
-    saving first.
+    of reports leave out and count. ``findings`` are possible changes in the order of `rank`.
     """
 
     kind: ClassVar = "analysis"

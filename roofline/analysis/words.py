@@ -7,7 +7,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
-from roofline.analysis import Analysis, Finding, Group, OperatorRow, Run, Totals, working
+from roofline.analysis import (
+    LIMITS,
+    MINIMUMS,
+    Analysis,
+    Basis,
+    Finding,
+    Group,
+    OperatorRow,
+    Run,
+    Totals,
+    working,
+)
 from roofline.core.blocks import Notes, View, notes
 from roofline.core.text import NOTE, counted, printable
 from roofline.core.units import (
@@ -151,28 +162,39 @@ def above_roofline(analysis: Analysis) -> tuple[str, ...]:
     return tuple(lines)
 
 
-_BASIS = {
+BASIS_TEXTS: dict[Basis, str] = {
     "prediction": "predicted",
-    "estimate": "estimated from the prediction",
-    "at most": "upper limit, predicted",
-    "bound": "of the minimum time",
+    "estimate": "predicted, estimate",
+    "at most": "predicted, upper limit",
+    "measured at most": "measured, upper limit",
+    "bound": "minimum",
+    "library": "minimum at torch rates",
 }
+"""Kinds of time of savings in reports."""
+
 _SHOWN = 3
 
 
 def pass_s(analysis: Analysis) -> float | None:
     """Return the time that savings are a share of: predicted, else the eager minimum."""
-    return (
-        analysis.prediction.predicted_s if analysis.prediction else analysis.totals.eager_min_time_s
-    )
+    return whole_s(analysis, "predicted" if analysis.prediction else "bound")
+
+
+def whole_s(analysis: Analysis, kind: Kind) -> float | None:
+    """Return the time of the pass of that kind, in seconds; None: unknown."""
+    if kind == "measured":
+        return analysis.measurement and analysis.measurement.measured_s
+    if kind == "predicted":
+        return analysis.prediction and analysis.prediction.predicted_s
+    return analysis.totals.eager_min_time_s
 
 
 def basis_text(finding: Finding) -> str:
     """Return the kind of time of a finding's saving."""
-    return _BASIS[finding.basis] if finding.saving_s is not None else "measured only"
+    return BASIS_TEXTS[finding.basis] if finding.saving_s is not None else "measured only"
 
 
-_HEDGE = {"at most": "≤ ", "estimate": "~ "}
+_HEDGE = {**dict.fromkeys(LIMITS, "≤ "), "estimate": "~ "}
 
 
 def saving_text(finding: Finding) -> str:
@@ -185,6 +207,29 @@ def saving_text(finding: Finding) -> str:
     return f"{text} ({format_s(finding.saving_low_s)} … {format_s(finding.saving_high_s)})"
 
 
+def base_s(analysis: Analysis, finding: Finding) -> float | None:
+    """Return the time of the pass of the kind of a finding's saving, in seconds."""
+    if finding.basis == "measured at most":
+        return whole_s(analysis, "measured")
+    return pass_s(analysis) if finding.operators else finding.predicted_before_s
+
+
+def saved_share(analysis: Analysis, finding: Finding) -> float | None:
+    """Return the saving as a share of the pass, both of one kind; None: unknown."""
+    of_s = base_s(analysis, finding)
+    return finding.saving_s / of_s if finding.saving_s is not None and of_s else None
+
+
+def saved_share_text(analysis: Analysis, finding: Finding) -> str:
+    """Return the share of the pass that a finding saves; ``"≤ 10 %"``: upper limit.
+
+    A saving of the whole model in minimum times assumes kernels that reach as much as before.
+    """
+    is_limit = finding.basis in LIMITS or (finding.basis in MINIMUMS and not finding.operators)
+    share = format_percent(saved_share(analysis, finding))
+    return f"≤ {share}" if is_limit and share != MISSING else share
+
+
 def location_text(analysis: Analysis, finding: Finding) -> str:
     """Return the slowest operator of a finding, its module, and the number of others."""
     rows = [analysis.operators[index] for index in finding.operators]
@@ -192,7 +237,7 @@ def location_text(analysis: Analysis, finding: Finding) -> str:
         return "the whole model"
     first = max(rows, key=lambda row: row.predicted_s or row.eager_min_time_s or 0.0)
     more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
-    return f"{short_op(first)} in {module_of(first)}{more}"
+    return f"{module_of(first)} ({short_op(first)}){more}"
 
 
 def machines_advice_notes(names: Sequence[str], analyses: Sequence[Analysis]) -> Iterable[Notes]:
@@ -201,13 +246,13 @@ def machines_advice_notes(names: Sequence[str], analyses: Sequence[Analysis]) ->
     first: dict[str, Finding] = {}
     saved: dict[str, dict[str, str]] = {}
     for name, analysis in zip(names, analyses, strict=True):
-        whole_s = pass_s(analysis)
         for each in analysis.findings:
-            share = (each.saving_s or 0.0) / whole_s if whole_s else 0.0
+            share = saved_share(analysis, each) or 0.0
             if share > shares.get(each.rule, -1.0):
                 shares[each.rule], first[each.rule] = share, each
             # The first finding of a rule on a machine saves most.
-            words = f"{name} {saving_text(each)}, {format_percent(share)} ({basis_text(each)})"
+            of_pass = saved_share_text(analysis, each)
+            words = f"{name} {saving_text(each)}, {of_pass} ({basis_text(each)})"
             saved.setdefault(each.rule, {}).setdefault(name, words)
     if not shares:
         return
@@ -224,12 +269,12 @@ def machines_advice_notes(names: Sequence[str], analyses: Sequence[Analysis]) ->
 
 def savings_fact(analysis: Analysis) -> Iterable[tuple[str, str]]:
     """Yield the rules of the findings with their savings, the largest first."""
-    whole_s, best = pass_s(analysis), dict[str, Finding]()
+    best: dict[str, Finding] = {}
     for each in analysis.findings:
         best.setdefault(each.rule, each)
     parts = [
         f"{each.rule} {_HEDGE.get(each.basis, '')}{format_s(each.saving_s)}"
-        + (f" ({format_percent(each.saving_s / whole_s)})" if each.saving_s and whole_s else "")
+        f" ({saved_share_text(analysis, each)} {basis_text(each)})"
         for each in list(best.values())[:_SHOWN]
     ]
     if len(best) > _SHOWN:

@@ -23,7 +23,7 @@ from roofline.analysis import (
     working,
 )
 from roofline.core.progress import Progress
-from roofline.core.text import NOTE, counted
+from roofline.core.text import NOTE
 from roofline.core.units import format_bytes, format_si, sum_known
 from roofline.design.advice.rules import findings_of
 from roofline.design.comparison.result import Comparison
@@ -333,7 +333,7 @@ def assemble_analysis(
     warnings += (f"ceilings of {name} may be too low ({each})" for each in lowering)
     if more := len(conditions) - len(lowering):
         warnings.append(
-            f"{NOTE}the measurement of '{name}' has {counted(more, 'condition')}:"
+            f"{NOTE}measurement conditions of '{name}' (load, clock, unsteady kernels): {more} in"
             f" roofline hardware show {name}"
         )
     if unknown:

@@ -11,8 +11,14 @@ from pathlib import Path
 import pytest
 
 from roofline.analysis import Finding, analysis_from_data, ranked
-from roofline.analysis.words import advice_notes, location_text, machines_advice_notes, saving_text
-from roofline.core.blocks import Grid, KeyValueBlock
+from roofline.analysis.words import (
+    advice_notes,
+    ceiling_text,
+    location_text,
+    machines_advice_notes,
+    saving_text,
+)
+from roofline.core.blocks import Grid, KeyValueBlock, Notes
 from roofline.design.advice.result import Advice, read_advice
 from roofline.errors import FileFormatError
 from tests.analysis.examples import resnet
@@ -21,7 +27,7 @@ from tests.design.advice_findings import FOLD, LOST, MOST, TRIED, add_findings, 
 
 def test_the_verdict_comes_first() -> None:
     assert "foldable batch norm saves 1.20 ms of" in advice(FOLD, MOST).summary
-    assert advice(FOLD, MOST).summary.endswith("(minimum), and 1 more finding")
+    assert advice(FOLD, MOST).summary.endswith("(predicted), and 1 more finding")
     assert "saves at most 1.20 ms of" in advice(MOST).summary
     larger = replace(MOST, predicted_before_s=2e-3)
     assert "foldable batch norm saves" in advice(larger, FOLD).summary
@@ -36,18 +42,16 @@ def test_the_verdict_comes_first() -> None:
 
 def test_findings_stand_in_a_table_with_what_was_measured() -> None:
     report = advice(TRIED, LOST, MOST, tried=("float16: 9 s instead of 1 s",)).report()
-    (grid,) = [block for block in report.blocks if isinstance(block, Grid)]
+    (_, grid) = [block for block in report.blocks if isinstance(block, Grid)]
     cells = [dict(zip([c.heading for c in grid.columns], row, strict=True)) for row in grid.rows]
     assert [each["verdict"] for each in cells] == ["confirmed", "not confirmed", "not tried"]
     assert cells[0]["measured"] == "1.00 ms of 9.00 ms (500 µs … 1.50 ms)"
     assert cells[1]["measured"] == "-1.00 ms of 9.00 ms (-2.00 ms … 100 µs)"
     assert cells[0]["saving"] == "1.20 ms (1.00 ms … 1.20 ms)"
-    assert cells[1]["operators"] == "the whole model"
+    assert cells[1]["layers"] == "the whole model"
     assert cells[2]["saving"] == "≤ 1.20 ms"
-    facts = dict(
-        line for block in report.blocks if isinstance(block, KeyValueBlock) for line in block.lines
-    )
-    assert facts["No gain"] == "float16: 9 s instead of 1 s"
+    others = {block.title: block.lines for block in report.blocks if isinstance(block, Notes)}
+    assert others["Without a finding"] == ("float16: 9 s instead of 1 s",)
 
 
 def test_savings_are_not_to_be_added() -> None:
@@ -55,7 +59,7 @@ def test_savings_are_not_to_be_added() -> None:
         block.title
         for findings in ((FOLD,), (FOLD, MOST))
         for block in advice(*findings).report().blocks
-        if isinstance(block, Grid)
+        if isinstance(block, Grid) and "layers" not in block.title
     ]
     assert titles == ["Findings by saving", "Findings by saving (savings do not add up)"]
 
@@ -75,13 +79,13 @@ def test_several_machines_say_what_a_rule_saves_on_each() -> None:
 
 
 def test_untried_findings_have_no_empty_columns() -> None:
-    (grid,) = [b for b in advice(FOLD).report().blocks if isinstance(b, Grid)]
+    (_, grid) = [b for b in advice(FOLD).report().blocks if isinstance(b, Grid)]
     assert "measured" not in [each.heading for each in grid.columns]
 
 
 def test_no_more_than_asked_for_are_shown() -> None:
     report = advice(*[FOLD] * 12).report()
-    (grid,) = [block for block in report.blocks if isinstance(block, Grid)]
+    (_, grid) = [block for block in report.blocks if isinstance(block, Grid)]
     assert len(grid.rows) == 10
     assert ("Not shown", "2 more findings (--top 12)") in [
         line for block in report.blocks if isinstance(block, KeyValueBlock) for line in block.lines
@@ -93,7 +97,7 @@ def test_the_place_is_the_operator_that_costs_most() -> None:
     name = location_text(analysis, FOLD)
     rows = [analysis.operators[index] for index in FOLD.operators]
     longest = max(rows, key=lambda row: row.eager_min_time_s or 0.0)
-    assert name == f"{longest.op.removeprefix('aten.')} in {longest.module_path} and 1 more"
+    assert name == f"{longest.module_path} ({longest.op.removeprefix('aten.')}) and 1 more"
     assert location_text(analysis, replace(FOLD, operators=())) == "the whole model"
 
 
@@ -153,9 +157,57 @@ def test_tables_of_numbers_have_a_line_a_finding() -> None:
     assert frame["verdict"].isna().tolist() == [False, True]
 
 
+def test_the_longest_layers_come_first_with_their_limiters() -> None:
+    analysis = resnet()
+    _, grid, *_ = Advice(analysis=analysis).report().blocks
+    assert isinstance(grid, Grid) and grid.title == "Longest layers by minimum time"
+    rows = [
+        dict(zip([column.heading for column in grid.columns], row, strict=True))
+        for row in (*grid.rows, *grid.sums)
+    ]
+    shares = [float(each["share"].removesuffix(" %")) for each in rows]
+    assert sum(shares) == pytest.approx(100, abs=0.5)
+    assert shares[:5] == sorted(shares[:5], reverse=True)
+    limiters = {f"{row.bound}: {ceiling_text(row.ceiling)}" for row in analysis.operators}
+    assert {each["limiter"] for each in rows[:5]} <= limiters
+    # A minimum time is that of the ceiling.
+    assert "of ceiling" not in rows[0]
+    assert rows[5]["layer"] == "other layers" and len(rows) == 6
+
+
+def test_savings_of_minimum_times_come_last_and_are_shares() -> None:
+    fast = Finding(
+        rule="lower precision",
+        evidence="bfloat16: 2 ms instead of 8 ms",
+        change="use it",
+        basis="library",
+        predicted_before_s=8e-3,
+        predicted_after_s=2e-3,
+    )
+    assert ranked((fast, replace(fast, basis="bound"), MOST, FOLD))[-2:] == (
+        fast,
+        replace(fast, basis="bound"),
+    )
+    assert "saves up to 75.0 % of 8.00 ms (minimum at torch rates)" in advice(fast).summary
+    # A predicted upper limit says more on this machine.
+    assert "layout copy saves at most 1.20 ms" in advice(MOST, fast).summary
+    (_, grid) = [b for b in advice(fast).report().blocks if isinstance(b, Grid)]
+    assert grid.rows[0][-3:] == ("6.00 ms", "≤ 75.0 %", "minimum at torch rates")
+    # Once measured, they are as good as others.
+    tried = replace(
+        fast,
+        measured_before_s=9e-3,
+        measured_after_s=7e-3,
+        measured_low_s=1e-3,
+        measured_high_s=3e-3,
+        verdict="confirmed",
+    )
+    assert ranked((FOLD, tried)) == (tried, FOLD)
+
+
 def test_what_only_trying_found_is_ranked_by_what_it_saved() -> None:
     found = replace(TRIED, predicted_before_s=None, predicted_after_s=None)
     small = replace(FOLD, predicted_after_s=0.7e-3)
     assert ranked((small, found, FOLD)) == (FOLD, found, small)
-    (grid,) = [b for b in advice(found).report().blocks if isinstance(b, Grid)]
+    (_, grid) = [b for b in advice(found).report().blocks if isinstance(b, Grid)]
     assert "measured only" in grid.rows[0]

@@ -428,13 +428,18 @@ def test_what_is_no_finding(name: str) -> None:
 
 def test_a_plain_model_has_no_findings() -> None:
     model = nn.Sequential(conv(64, 64), nn.ReLU(), conv(64, 64), nn.Flatten(), nn.Linear(4096, 64))
-    assert found_in(model, 1, 64, 8, 8) == {}
+    plain: dict[str, Any] = {
+        "time_of": lambda record: 1e-5 + record.work.traffic_bytes / 1e11,
+        # Its activation takes as long as a call.
+        "profile": with_overheads(1e-5),
+    }
+    assert found_in(model, 1, 64, 8, 8, **plain) == {}
 
 
 def test_what_saves_less_than_a_hundredth_is_not_said() -> None:
     model = nn.Sequential(conv(32, 32), nn.BatchNorm2d(32))
     is_long = slow_if(lambda record: kernel_of(record) == (3, 3), 1e4)
-    assert found_in(model, 1, 32, 32, 32, time_of=is_long) == {}
+    assert list(found_in(model, 1, 32, 32, 32, time_of=is_long)) == ["low efficiency"]
 
 
 def test_a_measured_kernel_counts_as_it_was_measured() -> None:
@@ -481,3 +486,67 @@ def test_pooling_near_its_bound_and_with_channels_last_is_not() -> None:
     assert rule not in near
     last = found_in(pooled(), 1, 32, 64, 64, time_of=slow_if(is_pooling), channels_last=True)
     assert rule not in last
+
+
+# Low efficiency
+
+
+def times_the_minimum(**factors: float) -> Callable[[OperatorRecord], float]:
+    """Predict each type at a multiple of the minimum time of `full_profile`, others at twice."""
+
+    def time_of(record: OperatorRecord) -> float:
+        return factors.get(record.type, 2.0) * (MINIMUM_S.get(record.type) or 1e-9)
+
+    return time_of
+
+
+MINIMUM_S: dict[str, float] = {}
+
+
+def efficiency_model(monkeypatch: pytest.MonkeyPatch) -> tuple[nn.Module, tuple[int, ...]]:
+    """A convolution and a softmax, whose minimum times are known to `times_the_minimum`."""
+    model, shape = nn.Sequential(conv(32, 32), nn.Softmax(1)), (1, 32, 64, 64)
+    for row in analysed(model, *shape).operators:
+        monkeypatch.setitem(MINIMUM_S, row.type, row.eager_min_time_s)
+    return model, shape
+
+
+def test_operators_far_from_their_ceiling_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, shape = efficiency_model(monkeypatch)
+    found = found_in(model, *shape, time_of=times_the_minimum(softmax=25.0))["low efficiency"]
+    assert (found.operators, found.basis) == ((1,), "at most")
+    softmax_s, conv_s = MINIMUM_S["softmax"], MINIMUM_S["convolution"]
+    assert found.predicted_before_s == pytest.approx(25 * softmax_s)
+    assert found.predicted_after_s == pytest.approx(softmax_s)
+    share = 25 * softmax_s / (25 * softmax_s + 2 * conv_s)
+    assert f"predicted {100 * share:.1f} % of the time at 4.0 % of the ceiling" in found.evidence
+
+
+def test_operators_as_far_from_it_as_the_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, shape = efficiency_model(monkeypatch)
+    # Twice and three times their minimum: more than half of what the pass reaches.
+    assert "low efficiency" not in found_in(model, *shape, time_of=times_the_minimum(softmax=3.0))
+    # A tenth is far, also if all of them are.
+    found = found_in(model, *shape, time_of=times_the_minimum(softmax=11.0, convolution=11.0))
+    assert "low efficiency" in found
+
+
+def test_measured_operators_are_judged_without_a_calibration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, shape = efficiency_model(monkeypatch)
+    analysis = analysed(model, *shape)
+    rows = [
+        replace(row, measured_s=factor * (row.eager_min_time_s or 0.0))
+        for row, factor in zip(analysis.operators, (2.0, 25.0), strict=True)
+    ]
+    (found,) = findings_of(replace(analysis, operators=tuple(rows)))
+    assert (found.rule, found.operators) == ("low efficiency", (1,))
+    assert found.basis == "measured at most"
+    assert found.predicted_before_s == rows[1].measured_s
+    assert "softmax operator: measured" in found.evidence
+
+
+def test_what_another_finding_explains_is_not_said_twice() -> None:
+    found = found_in(pooled(), 1, 32, 64, 64, time_of=slow_if(is_pooling))
+    assert "pooling in contiguous layout" in found and "low efficiency" not in found

@@ -7,16 +7,34 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
-from roofline.analysis import Analysis, Finding, fit_warnings
+from roofline.analysis import (
+    LIMITS,
+    MINIMUMS,
+    Analysis,
+    Finding,
+    OperatorRow,
+    fit_warnings,
+    working,
+)
+from roofline.analysis.tables import TITLES, group_identical_calls
 from roofline.analysis.words import (
+    base_s,
     basis_text,
+    ceiling_text,
     headline_subject,
+    kind_of_time,
     location_text,
     machine_fact,
     model_fact,
+    module_of,
     pass_s,
     run_fact,
+    saved_share,
+    saved_share_text,
     saving_text,
+    short_op,
+    sum_s,
+    whole_s,
 )
 from roofline.core import files
 from roofline.core.blocks import (
@@ -100,19 +118,20 @@ class Advice(Result):
         if not hopeful:
             nothing = "no finding" if not self.findings else "no finding confirmed"
             return f"{model}: {nothing}, {kind} {format_s(whole)}"
-        # Upper limits may be far from actual savings.
-        best = next((each for each in hopeful if each.basis != "at most"), hopeful[0])
-        hedge = {"at most": "at most ", "estimate": "about "}.get(best.basis, "")
+        # Upper limits and minimum times may be far from actual savings.
+        hedged = (*LIMITS, *MINIMUMS)
+        best = next((each for each in hopeful if each.basis not in hedged), hopeful[0])
         others = len(self.findings) - 1
         more = f", and {counted(others, 'more finding')}" if others else ""
-        saved = f"saves {hedge}{format_s(best.saving_s)} of {format_s(whole)} ({kind})"
-        return f"{model}: {best.rule} {saved}{more}"
+        return f"{model}: {best.rule} {_saving(analysis, best)}{more}"
 
     def blocks(self, view: View) -> Iterable[Block]:
-        """Return facts, findings with evidence and changes, and options without a gain."""
+        """Return facts, longest layers, findings with evidence and changes, and other options."""
         analysis = self.analysis
         shown = self.findings[: view.rows()]
         yield KeyValueBlock(lines=tuple(_facts(analysis, view)))
+        if working(analysis.operators):
+            yield _layers(analysis)
         if shown:
             yield _grid(analysis, shown)
             why = (
@@ -124,7 +143,7 @@ class Advice(Result):
             fewer = f"{counted(left_out, 'more finding')} (--top {len(self.findings)})"
             yield KeyValueBlock(lines=(("Not shown", fewer),))
         if self.tried:
-            yield KeyValueBlock(lines=(("No gain", " · ".join(self.tried)),))
+            yield from notes("Without a finding", self.tried)
         warnings = (*fit_warnings(analysis), *analysis.warnings)
         yield from warning_notes(warnings, view)
         if analysis.hardware.host and not any(each.verdict for each in self.findings):
@@ -143,24 +162,83 @@ def _facts(analysis: Analysis, view: View) -> Iterable[tuple[str, str]]:
     yield "Time", said
 
 
+def _saving(analysis: Analysis, finding: Finding) -> str:
+    """Return the saving of a finding as the end of a sentence, with its kind."""
+    of = f"of {format_s(base_s(analysis, finding))} ({basis_text(finding).partition(',')[0]})"
+    if finding.basis in MINIMUMS and not finding.operators:
+        return f"saves up to {format_percent(saved_share(analysis, finding))} {of}"
+    hedge = {**dict.fromkeys(LIMITS, "at most "), "estimate": "about "}.get(finding.basis, "")
+    return f"saves {hedge}{format_s(finding.saving_s)} {of}"
+
+
+_LAYERS = 5
+
+
+def _layers(analysis: Analysis) -> Grid:
+    """Return the table of the layers with the longest times, equal calls together."""
+    kind, every = kind_of_time(analysis), working(analysis.operators)
+    operators_s = sum_s(every, kind)
+    of_s = max(operators_s, whole_s(analysis, kind) or 0.0)
+
+    def share(time_s: float) -> str:
+        return format_percent(time_s / of_s if of_s else None)
+
+    def times(rows: Sequence[OperatorRow]) -> tuple[str, str, str]:
+        time_s = sum_s(rows, kind)
+        reached = format_percent(sum_s(rows, "bound") / time_s if time_s else None)
+        return format_s(time_s or None), share(time_s), reached
+
+    def line(rows: Sequence[OperatorRow]) -> tuple[str, ...]:
+        first, more = rows[0], f" and {len(rows) - 1} like it" * (len(rows) > 1)
+        limiter = f"{first.bound}: {ceiling_text(first.ceiling)}" if first.ceiling else MISSING
+        return f"{module_of(first)}{more}", short_op(first), *times(rows), limiter
+
+    found = group_identical_calls(analysis, kind)
+    lines = [line(rows) for rows in found[:_LAYERS]]
+    sums: list[tuple[str, ...]] = []
+    if others := [row for rows in found[_LAYERS:] for row in rows]:
+        sums.append(("other layers", "", *times(others), ""))
+    if (overhead_s := of_s - operators_s) > 0 and kind != "bound":
+        is_faulting = (
+            kind == "predicted" and analysis.prediction and analysis.prediction.page_faults
+        )
+        name = "overhead and page faults" if is_faulting else "overhead"
+        sums.append((name, "", format_s(overhead_s), share(overhead_s), "", ""))
+    columns = (
+        Column(heading="layer", least=20),
+        Column(heading="operator", drop_priority=2, least=8),
+        *map(number_column, ("time", "share", "of ceiling")),
+        Column(heading="limiter", least=12),
+    )
+    # A minimum time is that of the ceiling.
+    kept = [place for place in range(len(columns)) if kind != "bound" or place != _OF_CEILING]
+    return Grid(
+        title=f"Longest layers by {TITLES[kind]}",
+        columns=tuple(columns[place] for place in kept),
+        rows=tuple(tuple(each[place] for place in kept) for each in lines),
+        sums=tuple(tuple(each[place] for place in kept) for each in sums),
+    )
+
+
+_OF_CEILING = 4  # Column
+
+
 def _grid(analysis: Analysis, findings: Sequence[Finding]) -> Grid:
     is_tried = any(each.verdict or each.note for each in findings)
     columns = (
         number_column("#"),
         Column(heading="finding", least=12),
-        Column(heading="operators", drop_priority=2, least=12),
+        Column(heading="layers", drop_priority=2, least=12),
         *(
             number_column("saving"),
             number_column("share of pass", 3),
-            Column(heading="basis", drop_priority=1, least=8),
+            Column(heading="kind", drop_priority=1, least=8),
         ),
         *((number_column("measured"), Column(heading="verdict")) * is_tried),
     )
-    whole = pass_s(analysis)
     rows: list[tuple[str, ...]] = []
     for number, each in enumerate(findings, 1):
-        saved = each.saving_s
-        share = format_percent(saved / whole) if saved is not None and whole else MISSING
+        share = saved_share_text(analysis, each)
         cells = [str(number), each.rule, location_text(analysis, each), saving_text(each), share]
         cells.append(basis_text(each))
         if is_tried:

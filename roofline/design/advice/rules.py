@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
-from roofline.analysis import Analysis, Finding, OperatorRow
+from roofline.analysis import Analysis, Finding, OperatorRow, rank
+from roofline.analysis.words import ceiling_text, kind_of_time, sum_s, time_of, whole_s
 from roofline.core.text import counted
-from roofline.core.units import format_bytes, format_s
+from roofline.core.units import format_bytes, format_percent, format_s
 from roofline.design.advice.convolutions import (
     channel_padding,
     depthwise_below_ridge,
@@ -41,18 +42,12 @@ _FEW = 5  # Minimum number of calls
 
 def dispatch_bound(subject: Subject) -> list[Proposal]:
     """Find operators near the dispatch overhead whose work takes less than half of it."""
-    overheads = subject.analysis.hardware.overheads
-    known = {each.name: each.time.median_s for each in overheads if each.threads == 1}
-    floors = {kind: known[name] for kind, name in _OVERHEADS.items() if name in known}
-    if "" not in floors:
-        return []
-    rows: list[OperatorRow] = []
-    for row in subject.working:
-        time, floor_s = subject.time(row), floors.get(_kind(row)) or floors[""]
-        if time is None or row.eager_min_time_s is None:
-            continue
-        if time.s <= _FLOORS * floor_s and row.eager_min_time_s <= floor_s / 2:
-            rows.append(row)
+    floors = _floors(subject)
+    rows = [
+        row
+        for row in subject.working
+        if (time := subject.time(row)) is not None and _is_dispatch(row, time.s, floors)
+    ]
     if len(rows) < _FEW:
         return []
     taken_s, least_s = subject.taken_s(rows), minimum_s(rows)
@@ -71,6 +66,22 @@ def dispatch_bound(subject: Subject) -> list[Proposal]:
         f" {format_s(least_s / len(rows))} each, dispatch overhead {calls}",
         change="use fewer, larger operators: a larger batch, fused layers, torch.compile",
     )
+
+
+def _floors(subject: Subject) -> dict[str, float]:
+    """Return the seconds of an empty call by kind of operator, `""` for others; {}: unknown."""
+    overheads = subject.analysis.hardware.overheads
+    known = {each.name: each.time.median_s for each in overheads if each.threads == 1}
+    floors = {kind: known[name] for kind, name in _OVERHEADS.items() if name in known}
+    return floors if "" in floors else {}
+
+
+def _is_dispatch(row: OperatorRow, time_s: float, floors: Mapping[str, float]) -> bool:
+    """Return True for an operator whose time is that of its call, not of its work."""
+    if not floors or row.eager_min_time_s is None:
+        return False
+    floor_s = floors.get(_kind(row)) or floors[""]
+    return time_s <= _FLOORS * floor_s and row.eager_min_time_s <= floor_s / 2
 
 
 def _kind(row: OperatorRow) -> str:
@@ -186,6 +197,59 @@ def _copies(rows: list[OperatorRow]) -> str:
     return f"{len(rows)} cop{'ies' if len(rows) != 1 else 'y'} ({byte} of traffic)"
 
 
+# -- low efficiency --------------------------------------------------------------------------------
+
+_LOW = 0.1
+"""Share of the ceiling below which an operator is far from it."""
+
+_FUSED = "fuse them with adjacent operators: torch.compile"
+_CHANGES = {
+    "depthwise convolution": "reduce the channels between expansion and projection, or fuse"
+    " operators (torch.compile, channels-last)",
+    **dict.fromkeys(("convolution", "matrix product"), "use other kernels: torch.compile"),
+}
+
+
+def low_efficiency(subject: Subject, explained: Collection[int]) -> list[Proposal]:
+    """Find operators far above their minimum time, by type, except those already `explained`.
+
+    Far is below a tenth of the ceiling, or below half of the share that the pass reaches.
+    """
+    analysis, kind = subject.analysis, kind_of_time(subject.analysis)
+    if kind == "bound":
+        return []
+    operators_s = sum_s(subject.working, kind)
+    pass_s = whole_s(analysis, kind) or operators_s
+    least = max(_LOW, minimum_s(subject.working) / operators_s / 2) if operators_s else _LOW
+    floors, by_type = _floors(subject), dict[str, list[OperatorRow]]()
+    for row in subject.working:
+        time_s, min_s = time_of(row, kind), row.eager_min_time_s
+        if row.index in explained or not time_s or not min_s or min_s >= least * time_s:
+            continue
+        if not _is_dispatch(row, time_s, floors):
+            by_type.setdefault(row.type, []).append(row)
+    found: list[Proposal] = []
+    for name, rows in by_type.items():
+        saving = Saving(before_s=sum_s(rows, kind), after_s=minimum_s(rows))
+        if not saving.is_worthwhile(pass_s):
+            continue
+        limiter = max(rows, key=lambda row: row.eager_min_time_s or 0.0).ceiling
+        finding = Finding(
+            rule="low efficiency",
+            operators=tuple(row.index for row in rows),
+            evidence=f"{counted(len(rows), f'{name} operator')}:"
+            f" {kind} {format_percent(saving.before_s / pass_s)} of the time at"
+            f" {format_percent(saving.after_s / saving.before_s)} of the ceiling"
+            f" ({ceiling_text(limiter)})",
+            change=_CHANGES.get(name, _FUSED),
+            basis="measured at most" if kind == "measured" else "at most",
+            predicted_before_s=saving.before_s,
+            predicted_after_s=saving.after_s,
+        )
+        found.append(Proposal(finding=finding))
+    return found
+
+
 Rule = Callable[[Subject], list[Proposal]]
 
 RULES: Mapping[Rule, bool] = {
@@ -208,12 +272,20 @@ RULES: Mapping[Rule, bool] = {
 def proposals_of(
     analysis: Analysis, predictor: OperatorPredictor | None = None
 ) -> tuple[Proposal, ...]:
-    """Return the proposals of all rules, largest saving first."""
+    """Return the proposals of all rules, in the order of `rank`."""
     subject = Subject(analysis, predictor)
     is_bound = subject.basis == "bound"
     rules = [rule for rule, is_of_kernels in RULES.items() if not (is_of_kernels and is_bound)]
     found = [each for rule in rules for each in rule(subject)]
-    return tuple(sorted(found, key=lambda each: -(each.finding.saving_s or 0.0)))
+    explained = {
+        index
+        for finding in (each.finding for each in found)
+        # Half of their time: nothing is left that low efficiency would add.
+        if (finding.saving_s or 0.0) >= (finding.predicted_before_s or 0.0) / 2
+        for index in finding.operators
+    }
+    found += low_efficiency(subject, explained)
+    return tuple(sorted(found, key=lambda each: rank(each.finding)))
 
 
 def findings_of(

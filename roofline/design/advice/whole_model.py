@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from roofline.analysis import Analysis, Finding, fit_of, groups, working
+from roofline.analysis import MINIMUMS, Analysis, Basis, Finding, OperatorRow, fit_of, working
+from roofline.analysis.words import BASIS_TEXTS
 from roofline.core.text import counted
-from roofline.core.units import format_bytes, format_flop_per_s, format_percent, format_s
+from roofline.core.units import format_bytes, format_percent, format_s
 from roofline.design.advice.subject import LEAST_SHARE, Saving, Time, saving_of
-from roofline.placement import Roof
+from roofline.placement import ComputeRoof, Roof, ceiling_types
+from roofline.workload.formulas.convolution_algorithms import is_convolution
 from roofline.workload.tensors import Role
 
 _BATCHES = (8, 32)  # Multiples of the batch
@@ -18,6 +20,8 @@ _HEAVY = 0.5  # Minimum share of weights in the bytes from memory
 _LONG = 0.05  # Minimum share of reading weights in the pass
 _QUANTIZED = ("quantized.", "aten.quantize_")
 """Prefixes of operators with integer weights."""
+
+_TYPES = "lower precision"  # Rule of data types
 
 _SHOWN = 2  # Operator types named per change
 
@@ -71,7 +75,7 @@ def _types(analysis: Analysis) -> Iterable[Variant]:
     asked = analysis.run.dtype or analysis.run.autocast
     if analysis.run.autocast and not analysis.run.train:
         yield Variant(
-            rule="lower precision",
+            rule=_TYPES,
             name=f"{asked} throughout",
             options={"dtype": analysis.run.autocast, "autocast": None},
             change=f"model.to(torch.{asked}) instead of autocast, which casts weights per pass;"
@@ -79,7 +83,7 @@ def _types(analysis: Analysis) -> Iterable[Variant]:
         )
     if asked in ("bfloat16", "float16"):
         yield Variant(
-            rule="lower precision",
+            rule=_TYPES,
             name="float32",
             options={"dtype": "float32" if analysis.run.dtype else None, "autocast": None},
             change=f"use float32: {asked} is slower here",
@@ -93,7 +97,7 @@ def _types(analysis: Analysis) -> Iterable[Variant]:
             return
     for name in ("bfloat16", "float16"):
         yield Variant(
-            rule="lower precision",
+            rule=_TYPES,
             name=name,
             options={"dtype": name},
             change=f"model.to(torch.{name}); check the accuracy",
@@ -191,28 +195,34 @@ def outcome_of(variant: Variant, before: Analysis, after: Analysis) -> Outcome:
 
     if after.fits is False:
         return said(str(fit_of(after)))
-    saving = _saving(variant, before, after)
-    if saving is None:
-        # The reachable GEMM of the type may be known.
-        then, now = _library_rate(before), _library_rate(after)
-        if then and now and now < then:
-            rates = f"{format_flop_per_s(now)}, instead of {format_flop_per_s(then)}"
-            return said(f"reachable GEMM {rates}")
-        return said("outside the calibration data", is_open=True)
-    is_predicted = before.prediction is not None
+    times_of_both = _times_of_both(before, after)
+    if times_of_both is None:
+        return said("no minimum time", is_open=True)
+    basis, one, other = times_of_both
+    other = other.times(1 / variant.samples)
+    saving = saving_of([(one, other)], basis)
     per_pass = " for as many samples" if variant.samples != 1 else ""
-    times = f"{format_s(saving.after_s)} instead of {format_s(saving.before_s)}{per_pass}"
+    times = f"{format_s(other.s)} instead of {format_s(one.s)}{per_pass}"
+    with_kind = f"{times} ({BASIS_TEXTS[basis]})"
     if not saving.is_worthwhile(saving.before_s):
-        if not is_predicted:
-            # Equal minimum times can have different measured times.
-            return said(f"{times} (minimum time)", is_open=True)
+        if basis != "prediction":
+            # Equal minimum times can have different measured times, unless the library is slower.
+            is_slower = basis == "library" and variant.rule == _TYPES and saving.s < 0
+            return said(with_kind, is_open=not is_slower)
         low_s, high_s = saving.low_s, saving.high_s or 0.0
         is_open = low_s is not None and high_s > 0 > low_s
         is_open &= high_s >= LEAST_SHARE * saving.before_s
-        return said(times + ", not significant" * is_open, is_open=is_open)
+        return said(with_kind + ", not significant" * is_open, is_open=is_open)
     why = [variant.why] if variant.why else []
-    why += [f"{variant.name}: {times}", *_moved(variant, before, after)]
-    return _found(variant, saving, "; ".join(why), is_predicted=is_predicted)
+    why += [f"{variant.name}: {_KIND[basis]} {times}", *_moved(variant, before, after, basis)]
+    return _found(variant, saving, "; ".join(why), basis)
+
+
+_KIND: dict[Basis, str] = {
+    "prediction": "predicted",
+    "bound": "minimum",
+    "library": "minimum, with GEMM and convolution at the measured rates of torch,",
+}
 
 
 def without_faults(variant: Variant, analysis: Analysis) -> Outcome:
@@ -221,17 +231,15 @@ def without_faults(variant: Variant, analysis: Analysis) -> Outcome:
     if run is None:
         return Outcome(variant=variant)
     saving = Saving(before_s=run.predicted_s, after_s=run.settled_s)
-    return _found(variant, saving, variant.why)
+    return _found(variant, saving, variant.why, "prediction")
 
 
-def _found(
-    variant: Variant, saving: Saving, evidence: str, *, is_predicted: bool = True
-) -> Outcome:
+def _found(variant: Variant, saving: Saving, evidence: str, basis: Basis) -> Outcome:
     finding = Finding(
         rule=variant.rule,
         evidence=evidence,
         change=variant.change,
-        basis="prediction" if is_predicted else "bound",
+        basis=basis,
         predicted_before_s=saving.before_s,
         predicted_after_s=saving.after_s,
         saving_low_s=saving.low_s,
@@ -240,53 +248,56 @@ def _found(
     return Outcome(variant=variant, finding=finding)
 
 
-def _library_rate(analysis: Analysis) -> float | None:
-    """Return the reachable GEMM FLOP/s in the model's type; None if unknown."""
-    products: dict[str, int] = {}
-    for row in working(analysis.operators):
-        if row.macs and row.outputs:
-            name = row.outputs[0].dtype.name
-            products[name] = products.get(name, 0) + row.macs
-    if not products:
-        return None
-    name = max(products, key=lambda each: products[each])
-    rates = [
-        each.peak_flop_per_s
-        for each in analysis.hardware.compute
-        if (each.kind, each.dtype.name, each.threads) == ("library", name, analysis.threads)
-        and each.kernel == "gemm"
-    ]
-    return max(rates, default=None)
-
-
-def _saving(variant: Variant, before: Analysis, after: Analysis) -> Saving | None:
-    if before.prediction is None:
-        known = before.totals.eager_min_time_s, after.totals.eager_min_time_s
-        if known[0] is None or known[1] is None:
-            return None
-        return Saving(before_s=known[0], after_s=known[1] / variant.samples)
-    if after.prediction is None:
-        return None
+def _times_of_both(before: Analysis, after: Analysis) -> tuple[Basis, Time, Time] | None:
+    """Return the best kind of time that both passes have, and their times; None if unknown."""
     one, other = (
-        Time(s=each.predicted_s, low_s=each.low_s, high_s=each.high_s)
+        Time(s=each.predicted_s, low_s=each.low_s, high_s=each.high_s) if each else None
         for each in (before.prediction, after.prediction)
     )
-    return saving_of([(one, other.times(1 / variant.samples))], "prediction")
+    if one and other:
+        return "prediction", one, other
+    for basis in reversed(MINIMUMS):
+        parts = [found for each in (before, after) if (found := _parts(each, basis))]
+        if len(parts) == 2:
+            one, other = (Time(s=sum(each.values())) for each in parts)
+            return basis, one, other
+    return None
 
 
-def _moved(variant: Variant, before: Analysis, after: Analysis) -> list[str]:
-    def times_of(analysis: Analysis) -> dict[str, float | None]:
-        return {
-            each.name: each.predicted_s if analysis.prediction else each.eager_min_time_s
-            for each in groups(analysis, lambda row: row.type)
-        }
+def _parts(analysis: Analysis, basis: Basis) -> dict[str, float] | None:
+    """Return the seconds of each operator type; None if one is unknown.
 
-    others = times_of(after)
+    The times of ``library`` are minimum times in which a product takes at least as long as at the
+    highest measured rate of the library's GEMM or convolution in its type.
+    """
+    library = Roof(analysis.hardware, analysis.threads).library.units
+    found: dict[str, float] = {}
+    for row in working(analysis.operators):
+        time_s = row.predicted_s if basis == "prediction" else row.eager_min_time_s
+        if basis == "library" and time_s is not None and row.macs:
+            rate = _library_rate(row, library)
+            time_s = max(time_s, (row.min_flop or 0) / rate) if rate else None
+        if time_s is None:
+            return None
+        found[row.type] = found.get(row.type, 0.0) + time_s
+    return found
+
+
+def _library_rate(row: OperatorRow, library: Sequence[ComputeRoof]) -> float | None:
+    """Return the highest measured FLOP/s of the library for a product; None if unknown."""
+    types = ceiling_types(row.inputs, row.outputs, row.macs)
+    of_type = [each for each in library if each.dtype in types]
+    is_conv = is_convolution(row.record)
+    like = [each for each in of_type if each.kernel.startswith("conv") == is_conv]
+    return max((each.flop_per_s for each in like or of_type), default=None)
+
+
+def _moved(variant: Variant, before: Analysis, after: Analysis, basis: Basis) -> list[str]:
+    others = _parts(after, basis) or {}
     moved: list[tuple[float, str]] = []
-    for name, one in times_of(before).items():
-        other = others.get(name)
-        if one is not None and other is not None:
-            now = other / variant.samples
+    for name, one in (_parts(before, basis) or {}).items():
+        if name in others:
+            now = others[name] / variant.samples
             moved.append((one - now, f"{name} {format_s(one)} → {format_s(now)}"))
     most = sorted(moved, reverse=True)[:_SHOWN]
     return [", ".join(words for saved, words in most if saved > 0)] if most else []
