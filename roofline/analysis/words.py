@@ -20,6 +20,7 @@ from roofline.analysis import (
     working,
 )
 from roofline.core.blocks import Notes, View, notes
+from roofline.core.sampling import interval_cell
 from roofline.core.text import NOTE, counted, printable
 from roofline.core.units import (
     MISSING,
@@ -163,12 +164,10 @@ def above_roofline(analysis: Analysis) -> tuple[str, ...]:
 
 
 BASIS_TEXTS: dict[Basis, str] = {
-    "prediction": "predicted",
-    "estimate": "predicted, estimate",
-    "at most": "predicted, upper limit",
-    "measured at most": "measured, upper limit",
+    **dict.fromkeys(("prediction", "estimate", "at most"), "predicted"),
+    "measured at most": "measured",
     "bound": "minimum",
-    "library": "minimum at torch rates",
+    "library": "library minimum",
 }
 """Kinds of time of savings in reports."""
 
@@ -201,10 +200,9 @@ def saving_text(finding: Finding) -> str:
     """Return a saving with its interval; ``"~ 1 ms"``: estimated, ``"≤ 1 ms"``: upper limit."""
     if finding.saving_s is None:
         return MISSING
-    text = f"{_HEDGE.get(finding.basis, '')}{format_s(finding.saving_s)}"
     if finding.saving_low_s is None or finding.saving_high_s is None:
-        return text
-    return f"{text} ({format_s(finding.saving_low_s)} … {format_s(finding.saving_high_s)})"
+        return f"{_HEDGE.get(finding.basis, '')}{format_s(finding.saving_s)}"
+    return interval_cell(finding.saving_s, finding.saving_low_s, finding.saving_high_s)
 
 
 def base_s(analysis: Analysis, finding: Finding) -> float | None:

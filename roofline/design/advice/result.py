@@ -164,7 +164,7 @@ def _facts(analysis: Analysis, view: View) -> Iterable[tuple[str, str]]:
 
 def _saving(analysis: Analysis, finding: Finding) -> str:
     """Return the saving of a finding as the end of a sentence, with its kind."""
-    of = f"of {format_s(base_s(analysis, finding))} ({basis_text(finding).partition(',')[0]})"
+    of = f"of {format_s(base_s(analysis, finding))} ({basis_text(finding)})"
     if finding.basis in MINIMUMS and not finding.operators:
         return f"saves up to {format_percent(saved_share(analysis, finding))} {of}"
     hedge = {**dict.fromkeys(LIMITS, "at most "), "estimate": "about "}.get(finding.basis, "")
@@ -189,38 +189,39 @@ def _layers(analysis: Analysis) -> Grid:
         return format_s(time_s or None), share(time_s), reached
 
     def line(rows: Sequence[OperatorRow]) -> tuple[str, ...]:
-        first, more = rows[0], f" and {len(rows) - 1} like it" * (len(rows) > 1)
+        first = rows[0]
         limiter = f"{first.bound}: {ceiling_text(first.ceiling)}" if first.ceiling else MISSING
-        return f"{module_of(first)}{more}", short_op(first), *times(rows), limiter
+        return module_of(first), f"{len(rows)}", short_op(first), *times(rows), limiter
 
     found = group_identical_calls(analysis, kind)
     lines = [line(rows) for rows in found[:_LAYERS]]
     sums: list[tuple[str, ...]] = []
     if others := [row for rows in found[_LAYERS:] for row in rows]:
-        sums.append(("other layers", "", *times(others), ""))
+        sums.append(("other layers", f"{len(others)}", "", *times(others), ""))
     if (overhead_s := of_s - operators_s) > 0 and kind != "bound":
         is_faulting = (
             kind == "predicted" and analysis.prediction and analysis.prediction.page_faults
         )
         name = "overhead and page faults" if is_faulting else "overhead"
-        sums.append((name, "", format_s(overhead_s), share(overhead_s), "", ""))
+        sums.append((name, "", "", format_s(overhead_s), share(overhead_s), "", ""))
     columns = (
-        Column(heading="layer", least=20),
-        Column(heading="operator", drop_priority=2, least=8),
+        Column(heading="layer", least=24, cut="start"),
+        number_column("calls"),
+        Column(heading="operator", drop_priority=1, least=8),
         *map(number_column, ("time", "share", "of ceiling")),
-        Column(heading="limiter", least=12),
+        Column(heading="limiter", least=16),
     )
     # A minimum time is that of the ceiling.
     kept = [place for place in range(len(columns)) if kind != "bound" or place != _OF_CEILING]
     return Grid(
-        title=f"Longest layers by {TITLES[kind]}",
+        title=f"Longest layers by {TITLES[kind]} (totals over equal calls)",
         columns=tuple(columns[place] for place in kept),
         rows=tuple(tuple(each[place] for place in kept) for each in lines),
         sums=tuple(tuple(each[place] for place in kept) for each in sums),
     )
 
 
-_OF_CEILING = 4  # Column
+_OF_CEILING = 5  # Column
 
 
 def _grid(analysis: Analysis, findings: Sequence[Finding]) -> Grid:
@@ -231,8 +232,8 @@ def _grid(analysis: Analysis, findings: Sequence[Finding]) -> Grid:
         Column(heading="layers", drop_priority=2, least=12),
         *(
             number_column("saving"),
-            number_column("share of pass", 3),
-            Column(heading="kind", drop_priority=1, least=8),
+            number_column("of pass", 3),
+            Column(heading="kind", drop_priority=1, least=9),
         ),
         *((number_column("measured"), Column(heading="verdict")) * is_tried),
     )

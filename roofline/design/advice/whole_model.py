@@ -221,7 +221,7 @@ def outcome_of(variant: Variant, before: Analysis, after: Analysis) -> Outcome:
 _KIND: dict[Basis, str] = {
     "prediction": "predicted",
     "bound": "minimum",
-    "library": "minimum, with GEMM and convolution at the measured rates of torch,",
+    "library": "library minimum (GEMM and convolution at the measured rates of torch)",
 }
 
 
