@@ -322,7 +322,7 @@ def run_text(run: Run) -> str:
         f"parameters, buffers and inputs in {run.dtype}" if run.dtype else "",
         f"autocast {run.autocast}" if run.autocast else "",
         "channels last" if run.channels_last else "",
-        f"operators of {run.device}" if run.device != "cpu" else "",
+        f"device {run.device}" if run.device != "cpu" else "",
     ]
     return " · ".join(filter(None, parts))
 

@@ -36,7 +36,7 @@ def grid_called(analysis: Analysis, title: str, **view: object) -> Grid:
     ("run", "words"),
     [
         (Run(), "inference"),
-        (Run(device="cuda", channels_last=True), "inference · channels last · operators of cuda"),
+        (Run(device="cuda", channels_last=True), "inference · channels last · device cuda"),
         (Run(dtype="bfloat16"), "inference · parameters, buffers and inputs in bfloat16"),
         (Run(train=True), "training step (no optimizer step)"),
         (

@@ -35,6 +35,7 @@ from roofline.analysis.words import (
     short_op,
     sum_s,
     whole_s,
+    why_not_predicted,
 )
 from roofline.core import files
 from roofline.core.blocks import (
@@ -49,7 +50,7 @@ from roofline.core.blocks import (
     warning_notes,
 )
 from roofline.core.rows import fields_of
-from roofline.core.text import counted
+from roofline.core.text import counted, printable
 from roofline.core.units import MISSING, format_percent, format_s
 from roofline.result import Result, read_result
 
@@ -154,12 +155,17 @@ def _facts(analysis: Analysis, view: View) -> Iterable[tuple[str, str]]:
     yield model_fact(analysis)
     yield from run_fact(analysis)
     yield machine_fact(analysis, view)
-    said = f"minimum {format_s(analysis.totals.eager_min_time_s)} (eager), no prediction"
+    times = [f"minimum {format_s(analysis.totals.eager_min_time_s)} (eager)"]
+    if measurement := analysis.measurement:
+        times.insert(0, f"measured {format_s(measurement.measured_s)}")
     if prediction := analysis.prediction:
         low, high = format_s(prediction.low_s), format_s(prediction.high_s)
         middle = format_s(prediction.predicted_s)
-        said = f"predicted {middle} (80 % interval {low} to {high})"
-    yield "Time", said
+        times.insert(0, f"predicted {middle} (80 % interval {low} to {high})")
+    elif not measurement:
+        reason = analysis.not_predicted or why_not_predicted(analysis)
+        times.append(f"all times are minimum times: {printable(reason)}")
+    yield "Time", " · ".join(times)
 
 
 def _saving(analysis: Analysis, finding: Finding) -> str:
