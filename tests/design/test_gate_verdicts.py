@@ -143,7 +143,7 @@ def test_times_of_another_machine_are_said_and_not_compared(
         ({"run": Run(train=True, optimizer="adamw")}, "training step (adamw)"),
         ({"run": Run(channels_last=True)}, "channels last"),
         ({"run": Run(autocast="bfloat16")}, "autocast bfloat16"),
-        ({"run": Run(device="meta")}, "operators of meta"),
+        ({"run": Run(device="meta")}, "device meta"),
     ],
 )
 def test_another_task_is_refused_in_one_line(change: dict[str, Any], said: str) -> None:

@@ -22,6 +22,7 @@ from roofline.design.advice.whole_model import (
     without_faults,
 )
 from roofline.design.comparison.ratios import RoundTime
+from roofline.design.comparison.result import Comparison
 from roofline.errors import InputError, MeasurementError
 from roofline.latency.prediction import RunPrediction
 from roofline.machine.hardware import HardwareProfile
@@ -184,15 +185,20 @@ def test_a_type_that_torch_has_no_kernels_for_is_said_to_be_slow() -> None:
     assert not found.is_open
 
 
-def test_a_type_without_predictions_is_judged_by_what_the_library_reaches() -> None:
-    """Where types have measured ceilings of the library, those of the hardware do not count."""
+def with_library_bfloat16() -> HardwareProfile:
+    """A machine whose library reaches twice the rate of float32 in bfloat16."""
     profile = full_profile()
     half = replace(
         next(each for each in profile.compute if each.kernel == "gemm"),
         dtype=dtype("bfloat16"),
         peak_flop_per_s=416e9,
     )
-    measured = replace(profile, compute=(*profile.compute, half))
+    return replace(profile, compute=(*profile.compute, half))
+
+
+def test_a_type_without_predictions_is_judged_by_what_the_library_reaches() -> None:
+    """Where types have measured ceilings of the library, those of the hardware do not count."""
+    profile, measured = full_profile(), with_library_bfloat16()
     # Compute-bound: a matrix of 512 KiB in bfloat16, 128 FLOP per byte and more.
     model, shape = nn.Linear(512, 512, bias=False), (512, 512)
     variant = Variant(rule="lower precision", name="bfloat16", change="do it")
@@ -215,6 +221,23 @@ def test_a_type_without_predictions_is_judged_by_what_the_library_reaches() -> N
     assert found.basis == "bound"
     assert found.predicted_before_s == pytest.approx(flop / 523e9)
     assert found.predicted_after_s == pytest.approx(flop / 1046e9)
+
+
+def test_a_comparison_of_types_states_what_the_library_reaches() -> None:
+    """The hardware is 1046 to 523 GFLOP/s, the library 416 to 208: twice in both."""
+    model, shape = nn.Linear(512, 512, bias=False), (512, 512)
+
+    def sentence(machine: HardwareProfile, *types: str) -> str:
+        found = [analysed(model, *shape, profile=machine, dtype=each) for each in types]
+        return Comparison.of(found, names=["a", "b"]).summary
+
+    twice = sentence(with_library_bfloat16(), "float32", "bfloat16")
+    assert "2× shorter minimum time (2× shorter at the measured rates of torch)" in twice
+    for same in (
+        sentence(full_profile(), "float32", "bfloat16"),
+        sentence(with_library_bfloat16(), "bfloat16", "bfloat16"),
+    ):
+        assert "minimum time" in same and "rates of torch" not in same
 
 
 def test_advise_of_a_machine_without_calibration_says_what_bounds_say() -> None:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from roofline.analysis import MINIMUMS, Analysis, Basis, Finding, OperatorRow, fit_of, working
+from roofline.analysis import MINIMUMS, Analysis, Basis, Finding, fit_of, working
+from roofline.analysis.library_times import times_by_type
 from roofline.analysis.words import BASIS_TEXTS
 from roofline.core.text import counted
 from roofline.core.units import format_bytes, format_percent, format_s
 from roofline.design.advice.subject import LEAST_SHARE, Saving, Time, saving_of
-from roofline.placement import ComputeRoof, Roof, ceiling_types
-from roofline.workload.formulas.convolution_algorithms import is_convolution
+from roofline.placement import Roof
 from roofline.workload.tensors import Role
 
 _BATCHES = (8, 32)  # Multiples of the batch
@@ -257,45 +257,17 @@ def _times_of_both(before: Analysis, after: Analysis) -> tuple[Basis, Time, Time
     if one and other:
         return "prediction", one, other
     for basis in reversed(MINIMUMS):
-        parts = [found for each in (before, after) if (found := _parts(each, basis))]
+        parts = [found for each in (before, after) if (found := times_by_type(each, basis))]
         if len(parts) == 2:
             one, other = (Time(s=sum(each.values())) for each in parts)
             return basis, one, other
     return None
 
 
-def _parts(analysis: Analysis, basis: Basis) -> dict[str, float] | None:
-    """Return the seconds of each operator type; None if one is unknown.
-
-    The times of ``library`` are minimum times in which a product takes at least as long as at the
-    highest measured rate of the library's GEMM or convolution in its type.
-    """
-    library = Roof(analysis.hardware, analysis.threads).library.units
-    found: dict[str, float] = {}
-    for row in working(analysis.operators):
-        time_s = row.predicted_s if basis == "prediction" else row.eager_min_time_s
-        if basis == "library" and time_s is not None and row.macs:
-            rate = _library_rate(row, library)
-            time_s = max(time_s, (row.min_flop or 0) / rate) if rate else None
-        if time_s is None:
-            return None
-        found[row.type] = found.get(row.type, 0.0) + time_s
-    return found
-
-
-def _library_rate(row: OperatorRow, library: Sequence[ComputeRoof]) -> float | None:
-    """Return the highest measured FLOP/s of the library for a product; None if unknown."""
-    types = ceiling_types(row.inputs, row.outputs, row.macs)
-    of_type = [each for each in library if each.dtype in types]
-    is_conv = is_convolution(row.record)
-    like = [each for each in of_type if each.kernel.startswith("conv") == is_conv]
-    return max((each.flop_per_s for each in like or of_type), default=None)
-
-
 def _moved(variant: Variant, before: Analysis, after: Analysis, basis: Basis) -> list[str]:
-    others = _parts(after, basis) or {}
+    others = times_by_type(after, basis) or {}
     moved: list[tuple[float, str]] = []
-    for name, one in (_parts(before, basis) or {}).items():
+    for name, one in (times_by_type(before, basis) or {}).items():
         if name in others:
             now = others[name] / variant.samples
             moved.append((one - now, f"{name} {format_s(one)} → {format_s(now)}"))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from roofline.analysis import Analysis, OperatorRow, sum_eager_min_time_s, working
+from roofline.analysis.library_times import times_by_type
 from roofline.analysis.words import sum_s, time_of
 from roofline.design.comparison.cells import Cell
 from roofline.design.comparison.ratios import MeasuredRounds, Ratio, ratio_of_predictions
@@ -101,9 +102,23 @@ def _speeds(
         ratio = bounds[0] / bounds[1]
         factor = _three_digits(max(ratio, 1 / ratio))
         words = f"{factor}× {'shorter' if ratio > 1 else 'longer'} minimum time"
-        yield f"{'equal minimum time' if factor == '1' else words}{place}", ratio
+        reached = _library_ratio(base, other)
+        yield f"{'equal minimum time' if factor == '1' else words}{reached}{place}", ratio
     elif not found:
         yield "minimum time unknown", 1.0
+
+
+def _library_ratio(base: Design, other: Design) -> str:
+    """Return the ratio of minimum times at the rates of the library, for other data types."""
+    if base.analysis.run.dtype == other.analysis.run.dtype:
+        return ""
+    parts = [times_by_type(each.analysis, "library") for each in (base, other)]
+    times_s = [sum(each.values()) for each in parts if each]
+    if len(times_s) < len(parts):
+        return ""
+    ratio = times_s[0] / base.samples / (times_s[1] / other.samples)
+    factor = _three_digits(max(ratio, 1 / ratio))
+    return f" ({factor}× {'shorter' if ratio > 1 else 'longer'} at the measured rates of torch)"
 
 
 def _reason(base: Design, other: Design, rounds: MeasuredRounds | None) -> str:
