@@ -216,7 +216,8 @@ _OF_NAMES = {"bfloat16": "BFloat16", "half": "Half", "long": "long int"}
 def element_type(kernel: str) -> str:
     """Return the type of the elements that a kernel moves, by its name; "" if it has none."""
     match = _ELEMENT.search(kernel)
-    if match is None:
+    # Kernels that convert types name one of them.
+    if match is None or "WithCast" in kernel:
         return ""
     return _OF_BYTES.get(match[1], "") if match[1] else _OF_NAMES.get(match[2], match[2])
 
@@ -288,10 +289,15 @@ class _Counted:
         kept = [steps[n] for n in alike]
         rows, unmodeled = self._rows([by_step[n] for n in alike])
         middle = sorted(chosen, key=lambda each: each.times.time_s)[(len(chosen) - 1) // 2]
-        operators = trace.events.of(Kind.OPERATOR).tolist()
-        if operators and not any(signature_of(trace, place) for place in operators):
+        logged = [signature_of(trace, place) for place in trace.events.of(Kind.OPERATOR).tolist()]
+        if logged and not any(logged):
             warnings.append(
                 "operators have no shapes: record with torch.profiler.profile(record_shapes=True)"
+            )
+        elif logged and not any(each.types for each in logged if each):
+            warnings.append(
+                "types and values of arguments were not logged: types follow from kernel names;"
+                " operators without one, and those that need values, have no count"
             )
         return TraceAnalysis(
             trace=Path(trace.file).name,
@@ -314,7 +320,7 @@ class _Counted:
         """Return the calls of a step in the order of their start, with their kernel seconds."""
         links, events = self._links, self._nesting.trace.events
         times: dict[tuple[bool, int], float] = {}
-        elements: dict[tuple[bool, int], str] = {}
+        elements: dict[tuple[bool, int], set[str]] = {}
         over_link: dict[tuple[bool, int], bool] = {}
         for number in step.kernels.tolist():
             if (operator := int(links.operator[number])) < 0:
@@ -324,14 +330,14 @@ class _Counted:
             kernel = int(links.kernels[number])
             times[place] = times.get(place, 0.0) + float(events.duration[kernel]) * _US
             name = self._nesting.trace.name_of(kernel)
-            elements.setdefault(place, element_type(name))
+            elements.setdefault(place, set()).add(element_type(name))
             over_link[place] = over_link.get(place, True) and ("HtoD" in name or "DtoH" in name)
         ordered = sorted(
             times,
             key=lambda each: (each[0], self._of(in_capture=each[0]).trace.events.start[each[1]]),
         )
         return [
-            (self._call(each, elements[each], is_over_link=over_link[each]), times[each])
+            (self._call(each, elements[each] - {""}, is_over_link=over_link[each]), times[each])
             for each in ordered
         ]
 
@@ -355,7 +361,7 @@ class _Counted:
             self._chosen[key] = found
         return self._chosen[key]
 
-    def _call(self, of: tuple[bool, int], element: str, *, is_over_link: bool) -> _Call:
+    def _call(self, of: tuple[bool, int], elements: set[str], *, is_over_link: bool) -> _Call:
         in_capture, place = of
         nesting = self._of(in_capture=in_capture)
         trace = nesting.trace
@@ -367,6 +373,10 @@ class _Counted:
                     module = nesting.module_path(forward)
                     break
         signature = signature_of(trace, place)
+        element = elements.pop() if len(elements) == 1 else ""
+        if signature is not None and not signature.types and element:
+            types = tuple(element if dims else "" for dims in signature.dims)
+            signature = replace(signature, types=types)
         return _Call(trace.name_of(place), signature, module, phase, element, is_over_link)
 
     def _record(self, call: _Call) -> OperatorRecord | str:

@@ -72,7 +72,8 @@ _LONGEST_US = 86_400e6
 class Signature:
     """Arguments of an operator call as a trace holds them, one entry for each argument.
 
-    ``list_type`` is the type of tensors in lists, which execution traces alone have.
+    Older traces have shapes alone. ``list_type`` is the type of tensors in lists, which execution
+    traces alone have.
     """
 
     dims: Any = ()
@@ -80,11 +81,6 @@ class Signature:
     strides: Any = ()
     values: tuple[str, ...] = ()
     list_type: str = ""
-
-    @property
-    def has_shapes(self) -> bool:
-        """True if types were recorded; older traces have shapes alone."""
-        return bool(self.types)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

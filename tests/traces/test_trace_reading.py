@@ -156,7 +156,7 @@ def test_a_list_of_events_and_the_older_format_are_traces(tmp_path: Path) -> Non
     assert trace.events.external.tolist() == [2, 2]
     detail = trace.details[trace.events.detail[0]]
     assert isinstance(detail, Signature)
-    assert not detail.has_shapes
+    assert (detail.dims, detail.types) == (((8, 16), (16, 32)), ())
 
 
 def test_an_execution_trace_has_operators_without_times(tmp_path: Path) -> None:

@@ -106,6 +106,36 @@ def test_a_trace_without_shapes_says_how_to_record_them(tmp_path: Path) -> None:
     assert "0 % of kernel time has shapes" in found.summary
 
 
+def test_types_that_were_not_logged_follow_from_kernels_that_name_one(tmp_path: Path) -> None:
+    events = Events()
+    dims = {"Input Dims": PRODUCT["Input Dims"], "Input type": []}
+    kernels = (
+        ("aten::mm", ("gemm<float>", "volta_sgemm")),
+        ("aten::mm", ("volta_sgemm",)),
+        ("aten::mm", ("gemm<float>", "gemm<c10::Half>")),
+        ("aten::mm", ("copy<float, LoadWithCast<1>>",)),
+        # The factor of the sum was not logged either.
+        ("aten::addmm", ("gemm<float>",)),
+    )
+    for place, (name, launched) in enumerate(kernels):
+        start = 100.0 * place
+        shapes: Any = [[32], *dims["Input Dims"], [], []] if name == "aten::addmm" else None
+        given: Any = {**dims, "Input Dims": shapes} if shapes else dims
+        number = events.operator(name, start, 5, **given)
+        for offset, kernel in enumerate(launched):
+            link: Any = {"External id": number}
+            correlation = events.launch(start + 1 + offset)
+            events.kernel(kernel, start + 9 + 10 * offset, 4, correlation=correlation, **link)
+    found = read_trace(events.save(tmp_path / "t.json"))
+    (row,) = found.operators
+    assert (row.op, row.flop) == ("aten.mm", 2 * 8 * 16 * 32)
+    assert row.traffic_bytes == 4 * (8 * 16 + 16 * 32 + 8 * 32)
+    reasons = Counter({each.reason: each.calls for each in found.unmodeled})
+    assert reasons["types of its arguments were not logged"] == 3
+    assert reasons["the value of 'beta' was not logged"] == 1
+    assert any("types follow from kernel names" in each for each in found.warnings)
+
+
 def test_results_are_saved_and_read_without_loss(tmp_path: Path) -> None:
     events = Events()
     hostile = "</script><b>\x1b[31m|`"

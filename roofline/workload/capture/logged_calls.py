@@ -184,7 +184,7 @@ class LoggedCalls:
         given: dict[str, Any] = {}
         for place, argument in enumerate(func._schema.arguments):
             kind, logged = str(argument.real_type), types[place]
-            text = values[place] if place < len(values) else ""
+            text = values[place] if place < len(values) else None
             shape = dims[place] if place < len(dims) else []
             stride = strides[place] if place < len(strides) else []
             if "Tensor" not in kind:
@@ -216,13 +216,14 @@ class LoggedCalls:
         self._fakes.roles[fake.untyped_storage()._cdata] = Role.INPUT
         return fake
 
-    def _value(self, argument: Any, kind: str, text: str) -> Any:
-        """Return an argument that is no tensor."""
+    def _value(self, argument: Any, kind: str, text: str | None) -> Any:
+        """Return an argument that is no tensor; None: older traces have no values at all."""
         if text == "":
             if argument.has_default_value():
                 return argument.default_value
             if kind.startswith("Optional"):
                 return None
+        if not text:
             raise _NotLoggedError(f"the value of '{argument.name}' was not logged")
         if "Device" in kind:
             return self._device
