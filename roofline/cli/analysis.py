@@ -16,6 +16,7 @@ from roofline.cli.options import (
     QUICK,
     REPORT,
     VIEW,
+    VIEW_WITH_KERNELS,
     FileName,
     Layers,
     Output,
@@ -336,20 +337,7 @@ def _advise_on_trace(
         title=TRACE,
         type=FileName(),
     ),
-    value(
-        "--by",
-        "Rows of the table.",
-        title=REPORT,
-        type=click.Choice(["operator", "module", "type", "phase", "kernel"]),
-        default="operator",
-    ),
-    top_option("rows"),
-    value(
-        "--depth N",
-        "Levels of the tree of --by module.  [default: 2]",
-        title=REPORT,
-        type=click.IntRange(min=0, max=100),
-    ),
+    VIEW_WITH_KERNELS,
     output_pack(_FORMATS),
 )
 def trace(
@@ -359,9 +347,7 @@ def trace(
     step: str | None,
     capture: Path | None,
     execution: Path | None,
-    by: Any,
-    top: int | None,
-    depth: int | None,
+    view: View,
     output: Output,
 ) -> None:
     """Read a torch.profiler trace: measured operators under a machine's ceilings.
@@ -373,6 +359,7 @@ def trace(
     from roofline.traces.result import TraceAnalysis
 
     output.check(TraceAnalysis)
+    _check_view(view, TraceAnalysis.kind, file)
     from roofline.pipeline.traces import read_trace
 
     with progress_bar("Reading") as progress:
@@ -385,13 +372,13 @@ def trace(
             threads=threads,
             progress=progress,
         )
-    output.present(result, View(by=by, top=top, depth=depth))
+    output.present(result, view)
 
 
 @command(
     "show",
     click.Argument(["file"], type=FileName()),
-    VIEW,
+    VIEW_WITH_KERNELS,
     LAYERS,
     output_pack(f"{_FORMATS} .trace.json .tfevents"),
 )
@@ -408,6 +395,7 @@ def show(file: Path, view: View, layers: Layers, output: Output) -> None:
         raise InputError(f"{file}: is a machine profile; use roofline hardware show {file}")
     data = read_json(file, fix="make it again with `roofline analyze MODEL -o FILE.json`")
     result = result_from_data(data, file=str(file))
+    _check_view(view, result.kind, file)
     if isinstance(result, Analysis):
         check_analysis_files(output, is_measured=kind_of_time(result) == "measured")
     else:
@@ -423,3 +411,11 @@ def show(file: Path, view: View, layers: Layers, output: Output) -> None:
                 f"{file}: is of kind '{result.kind}'; --by, --depth and --fused take analyses"
             )
     output.present(result, view, **picture)
+
+
+def _check_view(view: View, kind: str, file: Path) -> None:
+    """Refuse kernels of results that have none, and fused ones of traces."""
+    if view.by == "kernel" and kind != "trace":
+        raise InputError(f"--by kernel: {file} is of kind '{kind}'; --by kernel takes traces")
+    if view.fused and kind == "trace":
+        raise InputError(f"--fused: {file} is a trace; --fused takes analyses")

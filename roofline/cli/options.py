@@ -323,32 +323,38 @@ def top_option(of: str, default: int = 10) -> Option:
     )
 
 
-VIEW = OptionGroup(
-    "view",
-    (
-        value(
-            "--by",
-            "Rows of the table.",
-            title=REPORT,
-            type=click.Choice(["operator", "module", "type", "phase"]),
-            default="operator",
+def view_by(*rows: str) -> OptionGroup:
+    """Return the options that select rows and detail of a report."""
+    return OptionGroup(
+        "view",
+        (
+            value(
+                "--by",
+                "Rows of the table.",
+                title=REPORT,
+                type=click.Choice(rows),
+                default="operator",
+            ),
+            value(
+                "--top N",
+                "Number of rows.  [default: 5; with -v 10; modules: all]",
+                title=REPORT,
+                type=click.IntRange(min=1),
+            ),
+            value(
+                "--depth N",
+                "With --by module: levels of the tree.  [default: 2]",
+                title=REPORT,
+                type=click.IntRange(min=0, max=100),
+            ),
+            flag("--fused", "Add traffic after operator fusion.", title=REPORT),
         ),
-        value(
-            "--top N",
-            "Number of rows.  [default: 5; with -v 10; modules: all]",
-            title=REPORT,
-            type=click.IntRange(min=1),
-        ),
-        value(
-            "--depth N",
-            "With --by module: levels of the tree.  [default: 2]",
-            title=REPORT,
-            type=click.IntRange(min=0, max=100),
-        ),
-        flag("--fused", "Add traffic after operator fusion.", title=REPORT),
-    ),
-    View,
-)
+        View,
+    )
+
+
+VIEW = view_by("operator", "module", "type", "phase")
+VIEW_WITH_KERNELS = view_by("operator", "module", "type", "phase", "kernel")
 
 
 @dataclass(frozen=True)

@@ -367,7 +367,8 @@ class TraceAnalysis(Result):
             return flop(rows) / time_s if time_s and flop(rows) else None
 
         ordered = sorted(groups.values(), key=lambda rows: (-(measured_s(rows) or 0), -flop(rows)))
-        shown, others = ordered[: view.rows()], ordered[view.rows() :]
+        count = view.rows(10 if view.verbose else _ROWS)
+        shown, others = ordered[:count], ordered[count:]
         rest = [row for rows in others for row in rows]
         columns: dict[str, Callable[[list[OperatorRow]], str]] = {
             "Op": lambda rows: printable(short_op(rows[0])),
@@ -394,7 +395,7 @@ class TraceAnalysis(Result):
         )
 
     def _kernel_table(self, view: View) -> Block:
-        whole_s = self.kernel_s
+        whole_s, count = self.kernel_s, view.rows(10 if view.verbose else _ROWS)
         groups: dict[tuple[str, str], list[KernelTime]] = {}
         for each in self.kernels:
             groups.setdefault((each.kernel, each.operator), []).append(each)
@@ -404,7 +405,7 @@ class TraceAnalysis(Result):
 
         return table(
             "Kernels by time",
-            sorted(groups.values(), key=lambda group: -time_s(group))[: view.rows()],
+            sorted(groups.values(), key=lambda group: -time_s(group))[:count],
             {
                 "Kernel": lambda group: printable(short_kernel(group[0].kernel)),
                 "Operator": lambda group: printable(group[0].operator) or MISSING,
@@ -475,7 +476,8 @@ def _rate(byte: int | None, time_s: float) -> float | None:
 
 
 def short_kernel(name: str, longest: int = 60) -> str:
-    """Return the name of a kernel without its arguments and template parameters."""
-    plain = name.removeprefix("void ").partition("(")[0] if not name.startswith("(") else name
-    head = plain.partition("<")[0] or plain
-    return head if len(head) <= longest else head[: longest - 1] + "…"
+    """Return the name of a kernel without arguments and usual namespaces, cut in the middle."""
+    plain = re.sub(r"^void |\(anonymous namespace\)::|at::native::", "", name)
+    head = plain.partition("(")[0].strip() or plain
+    end = longest // 3
+    return head if len(head) <= longest else f"{head[: longest - end - 1]}…{head[-end:]}"

@@ -12,11 +12,12 @@ import torch
 from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile
 
 import roofline
+from roofline.cli.main import run
 from roofline.errors import FileFormatError, HardwareError, InputError
 from roofline.pipeline.traces import element_type, read_trace
 from roofline.result import read_result
 from roofline.traces.advice import TraceAdvice
-from roofline.traces.result import TraceAnalysis
+from roofline.traces.result import TraceAnalysis, short_kernel
 
 from .events import H100, PRODUCT, Events, product_step
 
@@ -441,3 +442,31 @@ def test_bad_files_get_one_line(tmp_path: Path) -> None:
     path.write_text("{}")
     with pytest.raises(FileFormatError, match="no profiler trace"):
         read_trace(path)
+
+
+def test_a_saved_trace_is_shown_by_kernel(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = tmp_path / "r.json"
+    read_trace(steps(tmp_path)).save(saved)
+    assert run(["show", str(saved), "--by", "kernel"]) == 0
+    assert "sm90_gemm" in capsys.readouterr().out
+    assert run(["show", str(saved), "--fused"]) == 2
+    assert capsys.readouterr().err.endswith(
+        f"--fused: {saved} is a trace; --fused takes analyses\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("void at::native::(anonymous namespace)::norm<c10::Half>(int, float)", "norm<c10::Half>"),
+        ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD"),
+        (
+            "cutlass::Kernel2<" + "a" * 60 + "_128x64_align8>(P)",
+            "cutlass::Kernel2<aaaaaaaaa…28x64_align8>",
+        ),
+    ],
+)
+def test_names_of_kernels_keep_their_ends(name: str, words: str) -> None:
+    assert short_kernel(name, 40) == words
