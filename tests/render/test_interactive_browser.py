@@ -573,7 +573,7 @@ def test_the_machine_can_be_chosen(browser: Browser) -> None:
         row = next(row for row in each.operators if row.module_path == "fc")
         assert cells(browser, row.index)["eager min"] == format_s(row.eager_min_time_s)
         levels = [level.name for level in each.hardware.memory]
-        assert browser.texts("#level option") == ["binding", *levels]
+        assert browser.texts("#level option") == ["limiting level", *levels]
         points = sorted(places(browser))
         expected = sorted((p.flop_per_byte, p.flop_per_s) for p in points_of(each))
         assert points[0] == pytest.approx(expected[0], rel=0.02)
@@ -837,10 +837,10 @@ def test_every_comparison_opens(browser: Browser, name: str) -> None:
 def test_without_ceilings_sizes_are_bytes(browser: Browser) -> None:
     analysis = analysis_of(resnet_like((1,)), bare_profile(), model="unbounded")
     browser.open(interactive_page(analysis))
-    assert "bytes, for no times are known" in browser.text("#tree-note")
+    assert "bytes (no time is known)" in browser.text("#tree-note")
     assert "no ceilings" in browser.text("#bars")
     assert not browser.values("#marks .mark", "id")
-    assert "have FLOP but no place" in browser.text("#picture-note")
+    assert "have FLOP but no point" in browser.text("#picture-note")
 
 
 def test_times_that_are_not_known_are_no_zeros(browser: Browser) -> None:

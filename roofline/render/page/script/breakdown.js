@@ -27,7 +27,7 @@ function drawBars() {
   if (hasPhases) charts.push(barsOf("By phase", sumsBy((row) => row.phase), null));
   byId("bars").replaceChildren(...charts);
   byId("minimum").textContent = `Minimum times of the pass: ${machine().given.minimum}`;
-  byId("time-title").textContent = `Where the ${NAMES[state.kind]} goes`;
+  byId("time-title").textContent = `Shares of the ${NAMES[state.kind]}`;
 }
 
 function barsOf(title, sums, filter) {

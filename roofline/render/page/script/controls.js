@@ -13,7 +13,7 @@ function drawControls() {
   options(byId("machine"), names, String(state.machine));
   byId("machine-choice").hidden = machines.length < 2;
   const levels = at.given.levels.map((each) => [each, each]);
-  options(byId("level"), [["binding", "binding"], ...levels], state.level);
+  options(byId("level"), [["binding", "limiting level"], ...levels], state.level);
   options(byId("colour"), COLOURS, state.colour);
   byId("kind").replaceChildren(make("span", {}, "Time"), ...at.kinds.map(kindButton));
   byId("machine-facts").textContent = [at.name, ...at.given.facts].join(" · ");

@@ -20,7 +20,7 @@ function drawFilters() {
   const binders = new Set(operators.map((row) => machine().binder(row.index)));
   const order = ["compute", ...machine().given.levels, "unknown", "free"];
   const found = order.filter((each) => binders.has(each)).map((each) => [each, BINDERS[each] ?? each]);
-  options(byId("filter-bound"), [["", "all that do something"], ...found], state.bound);
+  options(byId("filter-bound"), [["", "all but free calls"], ...found], state.bound);
   const modules = modulePaths().map((path) => [path, path]);
   options(byId("filter-module"), [["", "all"], ...modules], state.module);
 }

@@ -151,13 +151,13 @@ function describePicture() {
 function remarks() {
   const { drawn, untimed } = picture.spots;
   const time = NAMES[state.kind];
-  const words = [`A mark’s area is its share of the ${time}; calls on the same spot share a mark.`];
+  const words = [`A mark’s area is its share of the ${time}; calls at the same point share a mark.`];
   if (drawn.some((spot) => spot.isAbove)) {
     words.unshift("Ringed in red: faster than its eager minimum, which is an error of a count or a ceiling.");
   }
   if (untimed) {
     const who = untimed === 1 ? "1 operator has" : `${untimed} operators have`;
-    words.unshift(`${who} FLOP but no place: no ${time} is known, or no level.`);
+    words.unshift(`${who} FLOP but no point: ${time} or level is unknown.`);
   }
   return words;
 }

@@ -65,10 +65,9 @@ function drawTree() {
   tree.replaceChildren(...cells);
   tree.style.height = `${depths * ROW}px`;
   drawCrumbs(focus);
-  const unit = machine().whole(state.kind) > 0 ? NAMES[state.kind] : "bytes, for no times are known";
-  const more = narrow ? ` ${narrow} are too narrow or too deep to be drawn here.` : "";
-  byId("tree-note").textContent = `Widths are parts of the ${unit}; a click looks into a module and`
-    + ` leaves only its operators in picture and table.${more}`;
+  const unit = machine().whole(state.kind) > 0 ? NAMES[state.kind] : "bytes (no time is known)";
+  const more = narrow ? ` ${narrow} are too narrow or too deep to draw.` : "";
+  byId("tree-note").textContent = `Width: share of the ${unit}. A click opens a module and filters plot and table.${more}`;
 }
 
 function treeCell(node, left, width, depth, focus) {
