@@ -233,7 +233,8 @@ def location_text(analysis: Analysis, finding: Finding) -> str:
     rows = [analysis.operators[index] for index in finding.operators]
     if not rows:
         return "the whole model"
-    first = max(rows, key=lambda row: row.predicted_s or row.eager_min_time_s or 0.0)
+    kind = kind_of_time(analysis)
+    first = max(rows, key=lambda row: time_of(row, kind) or 0.0)
     more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
     return f"{module_of(first)} ({short_op(first)}){more}"
 

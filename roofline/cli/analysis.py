@@ -255,10 +255,10 @@ def advise(
     top: int | None,
     output: Output,
 ) -> None:
-    """List changes of MODEL that save time, the largest saving first.
+    """Show the longest layers of MODEL, their limiters, and changes that save time.
 
-    Each finding has its evidence and a predicted saving; --measure times it here. MODEL as for
-    analyze, or a saved analysis (.json), whose findings are shown.
+    Each finding has its layers, evidence, and a saving with its kind of time; --measure times it
+    here. MODEL as for analyze, or a saved analysis (.json), whose findings are shown.
     """
     from roofline.design.advice.result import Advice, read_advice
     from roofline.traces.reading import is_trace

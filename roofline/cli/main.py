@@ -42,7 +42,7 @@ _GROUPS = {
         "profile": "Run a model here; time every operator in place.",
         "predict": "Predict the time of a model without running it.",
         "compare": "Compare models, designs and settings on one or several machines.",
-        "advise": "List changes of a model that save time.",
+        "advise": "Show the longest layers, and changes that save time.",
         "trace": "Place the operators of a profiler trace under ceilings.",
         "show": "Show a saved result; needs no torch.",
     },

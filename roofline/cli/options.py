@@ -130,8 +130,8 @@ def given_options(context: click.Context) -> Iterator[tuple[str, str]]:
 
 
 def run_arguments(context: click.Context | None) -> str:
-    """Return models and options of the run as typed, for a shell; ``""`` without a model."""
-    if context is None:
+    """Return models and options of the run as typed, for a shell; ``""`` without a model to run."""
+    if context is None or str(context.params.get("model")).endswith(".json"):
         return ""
     models: tuple[Any, ...] = context.params.get("models") or (context.params.get("model"),)
     words = [str(each) for each in models if each is not None]

@@ -16,6 +16,7 @@ from roofline.analysis import (
     fit_warnings,
     working,
 )
+from roofline.analysis.report import measurement_warnings
 from roofline.analysis.tables import TITLES, group_identical_calls
 from roofline.analysis.words import (
     base_s,
@@ -32,7 +33,6 @@ from roofline.analysis.words import (
     saved_share,
     saved_share_text,
     saving_text,
-    short_op,
     sum_s,
     whole_s,
     why_not_predicted,
@@ -145,7 +145,8 @@ class Advice(Result):
             yield KeyValueBlock(lines=(("Not shown", fewer),))
         if self.tried:
             yield from notes("Without a finding", self.tried)
-        warnings = (*fit_warnings(analysis), *analysis.warnings)
+        disturbed = measurement_warnings(analysis)
+        warnings = (*fit_warnings(analysis), *analysis.warnings, *disturbed)
         yield from warning_notes(warnings, view)
         if analysis.hardware.host and not any(each.verdict for each in self.findings):
             yield from next_steps(view, "advise --measure MODEL")
@@ -197,25 +198,25 @@ def _layers(analysis: Analysis) -> Grid:
     def line(rows: Sequence[OperatorRow]) -> tuple[str, ...]:
         first = rows[0]
         limiter = f"{first.bound}: {ceiling_text(first.ceiling)}" if first.ceiling else MISSING
-        return module_of(first), f"{len(rows)}", short_op(first), *times(rows), limiter
+        return module_of(first), f"{len(rows)}", *times(rows), limiter, printable(first.type)
 
     found = group_identical_calls(analysis, kind)
     lines = [line(rows) for rows in found[:_LAYERS]]
     sums: list[tuple[str, ...]] = []
     if others := [row for rows in found[_LAYERS:] for row in rows]:
-        sums.append(("other layers", f"{len(others)}", "", *times(others), ""))
+        sums.append(("other layers", f"{len(others)}", *times(others), "", ""))
     if (overhead_s := of_s - operators_s) > 0 and kind != "bound":
         is_faulting = (
             kind == "predicted" and analysis.prediction and analysis.prediction.page_faults
         )
         name = "overhead and page faults" if is_faulting else "overhead"
-        sums.append((name, "", "", format_s(overhead_s), share(overhead_s), "", ""))
+        sums.append((name, "", format_s(overhead_s), share(overhead_s), "", "", ""))
     columns = (
         Column(heading="layer", least=24, cut="start"),
         number_column("calls"),
-        Column(heading="operator", drop_priority=1, least=8),
         *map(number_column, ("time", "share", "of ceiling")),
         Column(heading="limiter", least=16),
+        Column(heading="type", drop_priority=1, least=8),
     )
     # A minimum time is that of the ceiling.
     kept = [place for place in range(len(columns)) if kind != "bound" or place != _OF_CEILING]
@@ -227,7 +228,7 @@ def _layers(analysis: Analysis) -> Grid:
     )
 
 
-_OF_CEILING = 5  # Column
+_OF_CEILING = 4  # Column
 
 
 def _grid(analysis: Analysis, findings: Sequence[Finding]) -> Grid:
