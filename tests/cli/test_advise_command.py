@@ -65,6 +65,8 @@ def test_analyses_have_the_section_and_their_files_are_advised_on_without_torch(
             [sys.executable, "-c", program], capture_output=True, text=True, check=True
         )
         assert "foldable batch norm" in shown.stdout
+        # A saved analysis is not measured.
+        assert "Next:" not in shown.stdout
 
 
 def test_formats_go_to_stdout(there: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,6 +22,7 @@ from roofline.core.blocks import Grid, KeyValueBlock, Notes
 from roofline.design.advice.result import Advice, read_advice
 from roofline.errors import FileFormatError
 from tests.analysis.examples import resnet
+from tests.analysis.predictions import with_measurement
 from tests.design.advice_findings import FOLD, LOST, MOST, TRIED, add_findings, advice
 
 
@@ -62,6 +63,19 @@ def test_savings_are_not_to_be_added() -> None:
         if isinstance(block, Grid) and "layers" not in block.title
     ]
     assert titles == ["Findings by saving", "Findings by saving (savings do not add up)"]
+
+
+def test_a_disturbed_measurement_is_a_warning() -> None:
+    analysis = with_measurement(resnet(), 20e-3)
+    assert analysis.measurement is not None
+    sample = replace(analysis.measurement.end_to_end, times_s=(10e-3, 20e-3, 30e-3))
+    disturbed = replace(analysis, measurement=replace(analysis.measurement, end_to_end=sample))
+    (notes,) = [
+        block
+        for block in Advice(analysis=disturbed).report().blocks
+        if isinstance(block, Notes) and block.title == "Warnings"
+    ]
+    assert any(line.startswith("pass times vary") for line in notes.lines)
 
 
 def test_several_machines_say_what_a_rule_saves_on_each() -> None:

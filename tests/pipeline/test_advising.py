@@ -11,8 +11,10 @@ import torch
 from torch import nn
 
 from roofline.analysis import Analysis, Finding
-from roofline.core.blocks import KeyValueBlock, View
+from roofline.core.blocks import Grid, KeyValueBlock, View
 from roofline.core.dtypes import dtype
+from roofline.core.units import format_percent
+from roofline.design.advice.result import Advice
 from roofline.design.advice.subject import Alternative, Operator, Proposal, Swap
 from roofline.design.advice.whole_model import (
     Outcome,
@@ -247,6 +249,41 @@ def test_advise_of_a_machine_without_calibration_says_what_bounds_say() -> None:
     assert "small batch" in rules and "lower precision" in rules
     savings = [each.saving_s or 0.0 for each in advice.findings]
     assert savings == sorted(savings, reverse=True)
+
+
+def test_the_longest_layers_are_shares_of_a_pass_with_its_overhead() -> None:
+    analysis = analysed(small(), 1, 3, 64, 64, clock=Clock())
+    operators_s = analysis.totals.predicted_s or 0.0
+    report = Advice(analysis=with_pass(analysis, 4 * operators_s, 1e-6)).report()
+    _, grid = report.blocks[:2]
+    assert isinstance(grid, Grid) and grid.title.startswith("Longest layers by predicted time")
+    names = [each.heading for each in grid.columns]
+    share, reached = names.index("share"), names.index("of ceiling")
+    assert grid.sums[-1][0] == "overhead" and grid.sums[-1][share] == "75.0 %"
+    rows = sorted(analysis.operators, key=lambda row: -(row.predicted_s or 0.0))
+    first_s, minimum_s = rows[0].predicted_s or 0.0, rows[0].eager_min_time_s or 0.0
+    assert grid.rows[0][0] == rows[0].module_path
+    assert grid.rows[0][share] == format_percent(first_s / operators_s / 4)
+    assert grid.rows[0][reached] == format_percent(minimum_s / first_s)
+
+
+@pytest.mark.parametrize(
+    ("profile", "reason"),
+    [
+        (full_profile(), "no calibration data; run `roofline calibrate` on that machine"),
+        (replace(full_profile(), host=None), "no calibration data of this machine"),
+        ("h100", "GPUs are not predicted"),
+    ],
+    ids=["measured", "sheet", "GPU"],
+)
+def test_minimum_times_have_the_reason_for_no_prediction(
+    profile: HardwareProfile | str, reason: str
+) -> None:
+    facts, grid, *_ = advise(small(), (1, 3, 16, 16), hardware=profile).report().blocks
+    assert isinstance(facts, KeyValueBlock)
+    time = dict(facts.lines)["Time"]
+    assert time.startswith("minimum ") and f"all times are minimum times: {reason}" in time
+    assert isinstance(grid, Grid) and grid.title.startswith("Longest layers by minimum time")
 
 
 def test_an_analysis_with_findings_shows_them() -> None:
