@@ -458,7 +458,7 @@ def place_texts(
             [text for _, _, text in texts],
             **{name: each for name, each in obstacles.items() if each},
             textsize=SMALL_PT,
-            margin=0.006,
+            margin=0.009,
             min_distance=0.012,
             max_distance=0.16,
             draw_all=False,
