@@ -83,9 +83,9 @@ def read_trace(
     warnings = [*trace.notes, *_warnings(nesting, links, has_capture=capture is not None)]
     has_device = bool(len(links.kernels))
     if not has_device:
-        from roofline.workload.capture.logged_calls import is_counted
+        from roofline.workload.capture.logged_calls import is_counted, is_opaque
 
-        links = on_host(nesting, functools.cache(is_counted))
+        links = on_host(nesting, functools.cache(is_counted), functools.cache(is_opaque))
     device = main_device(links) if has_device else None
     profile, source = _machine(trace, hardware, device)
     roof = Roof(profile, threads_on(profile, threads, alone=True))
@@ -187,9 +187,9 @@ def _machine(
         for each in catalog.entries()
         if each.profile is not None and _fits(device, each.profile)
     ]
-    what = f"{device.multiprocessors} multiprocessors"
-    if device.memory_bytes:
-        what += f", {device.memory_bytes / 1e9:.0f} GB"
+    parts = [f"{device.multiprocessors} multiprocessors"] if device.multiprocessors else []
+    parts += [f"{device.memory_bytes / 1e9:.0f} GB"] if device.memory_bytes else []
+    what = ", ".join(parts) or "no properties"
     named = f"device '{device.name}'" if device.name else "a device without a name"
     if len(fitting) == 1:
         return fitting[0], f"inferred from {what}"
@@ -290,11 +290,10 @@ class _Counted:
         rows, unmodeled = self._rows([by_step[n] for n in alike])
         middle = sorted(chosen, key=lambda each: each.times.time_s)[(len(chosen) - 1) // 2]
         logged = [signature_of(trace, place) for place in trace.events.of(Kind.OPERATOR).tolist()]
-        if logged and not any(logged):
-            warnings.append(
-                "operators have no shapes: record with torch.profiler.profile(record_shapes=True)"
-            )
-        elif logged and not any(each.types for each in logged if each):
+        if not any(logged):
+            what = "operators have no shapes" if logged else "there are no operators"
+            warnings.append(f"{what}: record with torch.profiler.profile(record_shapes=True)")
+        elif not any(each.types for each in logged if each):
             warnings.append(
                 "types and values of arguments were not logged: types follow from kernel names;"
                 " operators without one, and those that need values, have no count"

@@ -170,22 +170,31 @@ def link(nesting: Nesting, capture: Nesting | None = None) -> Links:
     )
 
 
-def on_host(nesting: Nesting, is_counted: Callable[[str], bool]) -> Links:
-    """Return operators of a CPU as their own kernels: the outermost that are counted."""
+def on_host(
+    nesting: Nesting, is_counted: Callable[[str], bool], is_opaque: Callable[[str], bool]
+) -> Links:
+    """Return operators of a CPU as their own kernels.
+
+    They are the outermost that are counted, and opaque ones that hold none of these.
+    """
     trace = nesting.trace
     operators = trace.events.of(Kind.OPERATOR).tolist()
     # Without any shapes, names alone say what is counted.
     has_shapes = any(signature_of(trace, each) for each in operators)
-
-    def counts(place: int) -> bool:
-        is_operator = trace.events.kind[place] == Kind.OPERATOR
-        is_known = not has_shapes or signature_of(trace, place) is not None
-        return bool(is_operator and is_known and is_counted(trace.name_of(place)))
-
-    def is_inside(place: int) -> bool:
-        return any(counts(each) for each in nesting.around(nesting.parent[place]))
-
-    found = [place for place in operators if counts(place) and not is_inside(place)]
+    chosen = {
+        place
+        for place in operators
+        if (not has_shapes or signature_of(trace, place)) and is_counted(trace.name_of(place))
+    }
+    holding = {each for place in chosen for each in nesting.around(nesting.parent[place])}
+    chosen |= {
+        place for place in operators if place not in holding and is_opaque(trace.name_of(place))
+    }
+    found = [
+        place
+        for place in operators
+        if place in chosen and chosen.isdisjoint(nesting.around(nesting.parent[place]))
+    ]
     return Links(
         kernels=np.array(found, np.intp),
         operator=np.array(found, np.int64),

@@ -240,7 +240,7 @@ class _Text:
             while len(data) < _CHUNK and (part := self._read(_CHUNK)):
                 data += part
         except (EOFError, zlib.error, gzip.BadGzipFile):
-            self.notes.append("the file is cut: whole events were read")
+            self.notes.append(_CUT)
             self.is_over = True
         self.is_over = self.is_over or len(data) < _CHUNK
         text = self._decoder.decode(bytes(data), final=self.is_over)
@@ -257,6 +257,14 @@ class _Text:
                 return self.buffer[self.place]
             if not self.more():
                 return ""
+
+    def find(self, pattern: re.Pattern[str]) -> None:
+        """Step to the next match of a pattern; to the end where there is none."""
+        while (found := pattern.search(self.buffer, self.place + 1)) is None:
+            self.place = max(self.place, len(self.buffer) - _LONGEST_MARK)
+            if not self.more():
+                break
+        self.place = found.start() if found else len(self.buffer)
 
     def skip(self, character: str) -> None:
         """Step over a character.
@@ -294,8 +302,11 @@ class _Text:
             return value
 
 
+_CUT = "the file is cut or damaged: whole events were read"
 _LISTS = ("traceEvents", "nodes")
-_NEXT = re.compile(r'[\n,]\s*\{\s*"(?:ph|id)"')
+_NEXT = re.compile(r'[\n,]\s*\{\s*"(?:ph|id)"|"(?:traceEvents|nodes)"\s*:')
+_LONGEST_MARK = 200
+"""Characters that a match of `_NEXT` may have."""
 
 
 def _values(text: _Text) -> Iterator[tuple[str, Any]]:
@@ -311,41 +322,42 @@ def _values(text: _Text) -> Iterator[tuple[str, Any]]:
     if opening != "{":
         raise ValueError("neither a JSON object nor a list" if opening else "it is empty")
     text.skip("{")
-    while (character := text.peek()) != "}":
+    list_ = _LISTS[0]
+    while text.peek() != "}":
         try:
-            key = text.value() if character else None
-            if not isinstance(key, str):
-                raise EOFError
+            key = text.value()
+            if isinstance(key, dict):
+                # An event: the end of the list before it was none.
+                yield list_, key
+                continue
             text.skip(":")
             if text.peek() == "[" and key in _LISTS:
+                list_ = key
                 yield from _items(key, text)
             else:
                 yield key, text.value()
         except EOFError:
-            text.notes.append("the file is cut: whole events were read")
+            text.notes.append(_CUT)
             return
+        except ValueError:
+            text.notes.append(_CUT)
+            text.find(_NEXT)
 
 
 def _items(key: str, text: _Text) -> Iterator[tuple[str, Any]]:
     text.skip("[")
     yield key, None
     damaged = 0
-    while (character := text.peek()) != "]":
-        if not character:
-            text.notes.append("the file is cut: whole events were read")
-            break
+    while text.peek() != "]":
         try:
             yield key, text.value()
         except EOFError:
-            text.notes.append("the file is cut: whole events were read")
+            text.notes.append(_CUT)
             text.place = len(text.buffer)
             break
         except ValueError:
             damaged += 1
-            found = _NEXT.search(text.buffer, text.place + 1)
-            while found is None and text.more():
-                found = _NEXT.search(text.buffer, text.place + 1)
-            text.place = found.start() if found else len(text.buffer)
+            text.find(_NEXT)
     else:
         text.skip("]")
     if damaged:
@@ -557,7 +569,7 @@ class _Reader:
         if self._is_execution_trace:
             columns["duration"] = self._nested(columns["start"])
         start_us = float(np.median(columns["start"]))
-        near = np.abs(columns["start"] - start_us) < _LONGEST_US
+        near = np.abs(columns["start"] - start_us) + columns["duration"] < _LONGEST_US
         if not near.all():
             columns = {name: column[near] for name, column in columns.items()}
             far = counted(int((~near).sum()), "event")

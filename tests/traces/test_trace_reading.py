@@ -78,6 +78,20 @@ def test_damaged_events_are_left_out_and_counted(tmp_path: Path) -> None:
     assert trace.notes == ("1 damaged event left out",)
 
 
+@pytest.mark.parametrize(
+    ("found", "damage"),
+    [('"deviceProperties":', '"deviceProperties" 7'), ('"ph": "X"', '] "ph": "X"'), ("]\n}", "}")],
+)
+def test_damage_anywhere_costs_one_event(tmp_path: Path, found: str, damage: str) -> None:
+    text = small().text()
+    path = tmp_path / "t.json"
+    for place in (text.index(found), text.rindex(found)):
+        path.write_text(text[:place] + damage + text[place + len(found) :])
+        trace = read_events(path)
+        assert len(trace.events.kind) >= 8
+        assert trace.notes
+
+
 def test_a_compressed_file_that_ends_early_gives_its_events(tmp_path: Path) -> None:
     events = Events()
     for start in range(4000):

@@ -380,6 +380,22 @@ def test_a_trace_of_a_cpu_without_shapes_has_times(tmp_path: Path) -> None:
     assert any("record_shapes=True" in each for each in found.warnings)
 
 
+def test_an_operator_of_a_cpu_without_a_formula_keeps_its_time(tmp_path: Path) -> None:
+    events = Events()
+    events.add("python_function", "nn.Module: Net_0", 0, 1000)
+    events.operator("mylab::whole", 0, 100)  # its time is that of the product within
+    events.operator("aten::mm", 10, 60, **PRODUCT)
+    events.operator("mylab::soft_clip", 200, 40, **PRODUCT)
+    events.operator("aten::reshape", 300, 9, **PRODUCT)
+    events.operator("profiler::_record_function_enter_new", 400, 9, **PRODUCT)
+    events.operator("autograd::engine::evaluate_function: MulBackward0", 500, 9)
+    found = read_trace(events.save(tmp_path / "t.json"), hardware="10980xe")
+    assert [row.op for row in found.operators] == ["aten.mm"]
+    ((name, time_s),) = [(each.operator, each.time_s) for each in found.unmodeled]
+    assert (name, time_s) == ("mylab::soft_clip", pytest.approx(40e-6))
+    assert found.modeled_share == pytest.approx(0.6)
+
+
 def test_a_comparison_names_what_changed(tmp_path: Path) -> None:
     found: list[TraceAnalysis] = []
     for name, kernel in (("a", "big_a"), ("b", "big_b")):

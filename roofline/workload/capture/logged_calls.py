@@ -94,6 +94,16 @@ def is_counted(name: str) -> bool:
     )
 
 
+def is_opaque(name: str) -> bool:
+    """Return whether an operator computes without coming apart into others that torch has."""
+    namespace, _, operator = name.partition("::")
+    if not (namespace.isidentifier() and operator.isidentifier()):
+        return False
+    overloads = overloads_of(name)
+    is_known = hasattr(getattr(torch.ops, namespace), operator)
+    return not is_known or any(not operator_of(each).is_bookkeeping for each in overloads)
+
+
 class LoggedCalls:
     """Counts calls as a profiler logged them, by calling their operators on fake tensors."""
 
