@@ -74,13 +74,20 @@ def read_trace(
         InputError: no such step.
     """
     trace = read_events(Path(path), progress)
-    if execution is not None:
-        _take_shapes(trace, read_events(Path(execution), progress))
+    captured, executed = (
+        read_events(Path(each), progress) if each is not None else None
+        for each in (capture, execution)
+    )
+    warnings = [*trace.notes]
+    for other in (captured, executed):
+        warnings += [f"{Path(other.file).name}: {note}" for note in other.notes] if other else []
+    if executed is not None:
+        _take_shapes(trace, executed)
     _check_is_of_one_process(trace)
     nesting = Nesting(trace)
-    of_capture = Nesting(read_events(Path(capture), progress)) if capture is not None else None
+    of_capture = Nesting(captured) if captured is not None else None
     links = link(nesting, of_capture)
-    warnings = [*trace.notes, *_warnings(nesting, links, has_capture=capture is not None)]
+    warnings += _warnings(nesting, links, has_capture=capture is not None)
     has_device = bool(len(links.kernels))
     if not has_device:
         from roofline.workload.capture.logged_calls import is_counted, is_opaque
@@ -174,7 +181,8 @@ def _machine(
         return resolve_hardware(None)[0], "this machine: a trace does not name its CPU"
     option = f"name it with {argument('hardware')}"
     if not trace.devices:
-        raise HardwareError(f"{trace.file}: the trace does not name its device; {option}")
+        why = "".join(f" ({note})" for note in trace.notes[:1])
+        raise HardwareError(f"{trace.file}: the trace does not name its device{why}; {option}")
     devices = {each.number: each for each in trace.devices}
     device = devices.get(number, trace.devices[0])
     if device.name:

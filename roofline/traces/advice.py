@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from roofline.analysis import Finding, OperatorRow, ranked
+from roofline.analysis.words import short_op
 from roofline.core.blocks import Block, KeyValueBlock, View, notes, table
 from roofline.core.dtypes import dtype
 from roofline.core.rows import fields_of
@@ -14,7 +16,7 @@ from roofline.core.text import counted, printable
 from roofline.core.units import format_bytes, format_percent, format_s
 from roofline.placement import Roof, arithmetic_dtype
 from roofline.result import Result
-from roofline.traces.result import HOST_TRANSFER, TraceAnalysis
+from roofline.traces.result import HOST_TRANSFER, TraceAnalysis, short_kernel
 from roofline.workload.residency import trace_residency
 
 _MATTERS = 0.02
@@ -43,6 +45,7 @@ class TraceAdvice(Result):
     hardware: str
     step_s: float | None
     findings: tuple[Finding, ...]
+    warnings: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, trace: TraceAnalysis) -> TraceAdvice:
@@ -57,6 +60,7 @@ class TraceAdvice(Result):
             hardware=trace.hardware.name,
             step_s=trace.step.time_s if trace.step else None,
             findings=findings_of_trace(trace),
+            warnings=trace.warnings,
         )
 
     @property
@@ -76,6 +80,7 @@ class TraceAdvice(Result):
         """Return the findings in a table, then evidence and change of each."""
         yield KeyValueBlock(lines=(("Machine", printable(self.hardware)),))
         shown = self.findings[: view.rows()]
+        yield from notes("Warnings", self.warnings, urgent=True)
         if not shown:
             return
         yield table(
@@ -116,16 +121,29 @@ def _finding(
     evidence: str,
     change: str,
 ) -> Finding:
-    operators = tuple(sorted({row.index for row in rows}))
+    of = {row.index: row for row in rows}
     return Finding(
         rule=rule,
-        operators=operators,
+        operators=tuple(sorted(of)),
         basis="at most",
         predicted_before_s=before_s,
         predicted_after_s=min(max(after_s, 0.0), before_s),
-        evidence=evidence,
+        evidence=evidence + _most(of.values()),
         change=change,
     )
+
+
+def _most(rows: Iterable[OperatorRow]) -> str:
+    """Return the operators, and classes of modules, that take most of the time of some rows."""
+    operators, modules = Counter[str](), Counter[str]()
+    for row in rows:
+        operators[short_op(row)] += row.measured_s or 0.0
+        modules[row.module_path.rpartition(".")[2].rpartition("_")[0]] += row.measured_s or 0.0
+    names = [
+        ", ".join(name for name, _ in each.most_common(3) if name) for each in (operators, modules)
+    ]
+    where = " in ".join(filter(None, names))
+    return f"; most time: {where}" if where else ""
 
 
 def _launch_bound(trace: TraceAnalysis) -> Iterator[Finding]:
@@ -140,7 +158,8 @@ def _launch_bound(trace: TraceAnalysis) -> Iterator[Finding]:
             step.time_s - step.host_bound_s,
             evidence=(
                 f"the device waited {format_s(step.host_bound_s)} ({share} of the step) for the"
-                f" host, which made {counted(step.launches, 'launch', 'launches')}"
+                f" host, which made {counted(step.launches, 'launch', 'launches')}; longest after"
+                f" {', '.join(dict.fromkeys(short_kernel(each.before) for each in trace.gaps[:3]))}"
             ),
             change=(
                 "capture the step in CUDA graphs (torch.compile(mode='reduce-overhead')), enlarge"
@@ -173,7 +192,7 @@ def _pointwise_chains(trace: TraceAnalysis) -> Iterator[Finding]:
             after_s,
             evidence=(
                 f"{counted(len(long), 'run')} of pointwise operators on one shape"
-                f" ({counted(len(rows), 'launch', 'launches')}) move {format_bytes(byte)}"
+                f" ({counted(len(rows), 'operator')}) move {format_bytes(byte)}"
             ),
             change="fuse them with torch.compile",
         )
@@ -244,7 +263,8 @@ def _layout_copies(trace: TraceAnalysis) -> Iterator[Finding]:
             0.0,
             evidence=(
                 f"{sum(each.calls for each in kernels)} kernels change the layout of images for"
-                f" convolutions ({format_s(layout_s)})"
+                f" {', '.join(dict.fromkeys(each.operator for each in kernels))}"
+                f" ({format_s(layout_s)})"
             ),
             change="model and input.to(memory_format=torch.channels_last)",
         )

@@ -139,9 +139,12 @@ class TraceComparison(Result):
                 left=("Operator", "Inputs", "Before", "After"),
                 narrow=("Inputs",),
             )
+        traces = (self.before, self.after)
+        warnings = [f"{printable(of.trace)}: {each}" for of in traces for each in of.warnings]
         if self.before.hardware.name != self.after.hardware.name:
             machines = f"{self.before.hardware.name} and {self.after.hardware.name}"
-            yield from notes("Warnings", [f"recorded on two machines: {machines}"], urgent=True)
+            warnings.append(f"recorded on two machines: {machines}")
+        yield from notes("Warnings", warnings, urgent=True)
 
 
 _ORDER: tuple[Change, ...] = ("new", "gone", "slower", "faster", "same")

@@ -150,6 +150,11 @@ class TraceAnalysis(Result):
     def _measured_s(self, rows: Iterable[OperatorRow]) -> float | None:
         return sum(row.measured_s or 0.0 for row in rows) if self.steps else None
 
+    @property
+    def _time(self) -> str:
+        """Name of the time that operators took."""
+        return "CPU time" if self.run.device == "cpu" else "kernel time"
+
     def check_has_times(self) -> None:
         """Check that times were recorded.
 
@@ -215,7 +220,7 @@ class TraceAnalysis(Result):
         busy += f" {_percent(step.busy_s, step.time_s)}"
         linked = self.linked_share
         if linked < _LINKED:
-            return f"{name}: {busy}; {format_percent(linked)} of kernel time has shapes"
+            return f"{name}: {busy}; {format_percent(linked)} of {self._time} has shapes"
         if not (time_s := self.measured_s) or self.eager_min_time_s is None:
             return f"{name}: {busy}"
         limits = ", ".join(
@@ -244,7 +249,7 @@ class TraceAnalysis(Result):
             yield self._operator_table(view)
         if self.unmodeled:
             yield table(
-                "Operators without a count, by kernel time",
+                f"Operators without a count, by {self._time}",
                 self.unmodeled[: view.rows(_ROWS)],
                 {
                     "Operator": lambda each: printable(each.operator),
@@ -306,10 +311,10 @@ class TraceAnalysis(Result):
             if len(times) > 1:
                 spread = quantile(times, 0.75) - quantile(times, 0.25)
                 iqr = f" (median of {len(times)} steps, IQR {format_s(spread, 2)})"
-            yield (
-                "Step",
-                f"{format_s(median(times))}{iqr} · {counted(step.launches, 'launch', 'launches')}",
-            )
+            calls = counted(step.launches, "launch", "launches")
+            if self.run.device == "cpu":
+                calls = counted(step.launches, "operator")
+            yield "Step", f"{format_s(median(times))}{iqr} · {calls}"
             parts = [
                 f"busy {format_s(step.busy_s)}",
                 f"idle {format_s(step.idle_s)}",
@@ -345,7 +350,7 @@ class TraceAnalysis(Result):
             yield "Compute", f"{format_flop(flop)}{flop_rate}"
             yield "Traffic", f"{format_bytes(byte)} operands{byte_rate}"
             if (share := self.modeled_share) is not None and share < 1:
-                yield "Coverage", f"{format_percent(share)} of the linked kernel time is counted"
+                yield "Coverage", f"{format_percent(share)} of the linked {self._time} is counted"
             if units := unit_shares(self.kernels):
                 yield "Units", " · ".join(f"{name} {format_percent(part)}" for name, part in units)
 
@@ -386,7 +391,7 @@ class TraceAnalysis(Result):
         more = (f"{len(others)} more", "", str(len(rest)), *[""] * 5)
         times = (format_s(measured_s(rest)), "", _percent(measured_s(rest), whole_s))
         return table(
-            "Operators by kernel time (totals over equal calls)",
+            f"Operators by {self._time} (totals over equal calls)",
             shown,
             columns,
             left=("Op", "Inputs", "Limiter"),
@@ -421,9 +426,8 @@ class TraceAnalysis(Result):
         if faster:
             share = _percent(self._measured_s(faster), self.measured_s)
             yield (
-                f"{counted(len(faster), 'operator')} ({share} of"
-                " their kernel time) ran faster than their minimum: the machine file or a count is"
-                " wrong there"
+                f"{counted(len(faster), 'operator')} ({share} of {self._time}) ran faster than"
+                " their minimum: the machine file or a count is wrong there"
             )
 
     def draw(self, figure: Figure, **options: Any) -> None:

@@ -333,6 +333,25 @@ def test_names_and_numbers_that_nothing_can_print(tmp_path: Path) -> None:
     found.save(tmp_path / "r.json", tmp_path / "r.html")
 
 
+def test_what_was_cut_is_said_wherever_the_trace_is_used(tmp_path: Path) -> None:
+    path, cut = steps(tmp_path), tmp_path / "cut.json"
+    cut.write_text(path.read_text()[:-900])
+    found = read_trace(path, capture=cut)
+    assert "cut.json: the file is cut" in str(found)
+    damaged = read_trace(cut)
+    for each in (damaged, TraceAdvice.of(damaged), roofline.TraceComparison.of(found, damaged)):
+        assert "the file is cut" in str(each)
+
+
+def test_a_device_is_named_by_what_is_known(tmp_path: Path) -> None:
+    with pytest.raises(HardwareError, match=r"without a name \(no properties\) is not known"):
+        read_trace(steps(tmp_path, deviceProperties=[{}]))
+    path = steps(tmp_path, deviceProperties=[])
+    path.write_text(path.read_text()[:-900])
+    with pytest.raises(HardwareError, match=r"does not name its device \(the file is cut"):
+        read_trace(path)
+
+
 def test_an_operator_without_a_formula_stays_unknown(tmp_path: Path) -> None:
     library = torch.library.Library("tracelab", "FRAGMENT")
     library.define("twice(Tensor x, Tensor y) -> Tensor")
@@ -440,6 +459,7 @@ def test_advice_names_the_wait_for_the_host_and_written_attention(tmp_path: Path
     back: Any = {**product, "Input Dims": [[4, 64, 64], [4, 64, 32]]}
     back["Input Strides"] = [[4096, 64, 1], [2048, 32, 1]]
     parts = (("aten::bmm", product), ("aten::_softmax", softmax), ("aten::bmm", back))
+    events.add("python_function", "nn.Module: SelfAttention_2", 0, 990)
     for place, (name, args) in enumerate(parts):
         start = 300.0 * place
         link: Any = {"External id": events.operator(name, start, 5, **args)}
@@ -450,6 +470,7 @@ def test_advice_names_the_wait_for_the_host_and_written_attention(tmp_path: Path
     attention = next(each for each in found.findings if each.rule == "attention written out")
     assert attention.operators == (0, 1, 2)
     assert attention.predicted_before_s == pytest.approx(300e-6)
+    assert attention.evidence.endswith("; most time: bmm, _softmax in SelfAttention")
     assert str(found)
 
 

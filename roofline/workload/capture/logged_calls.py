@@ -8,7 +8,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+)
 
 from roofline.errors import RooflineError, error_text
 from roofline.run import Run
@@ -147,6 +151,8 @@ class LoggedCalls:
                 return self._called(func, given)
             except _NotLoggedError as error:
                 why = why or str(error)
+            except (DynamicOutputShapeException, DataDependentOutputException):
+                why = why or "its output depends on values, which were not logged"
             except (
                 RuntimeError,
                 TypeError,
