@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -135,15 +134,17 @@ def _finding(
 
 def _most(rows: Iterable[OperatorRow]) -> str:
     """Return the operators, and classes of modules, that take most of the time of some rows."""
-    operators, modules = Counter[str](), Counter[str]()
+    operators: dict[str, float] = {}
+    modules: dict[str, float] = {}
     for row in rows:
-        operators[short_op(row)] += row.measured_s or 0.0
-        modules[row.module_path.rpartition(".")[2].rpartition("_")[0]] += row.measured_s or 0.0
-    names = [
-        ", ".join(name for name, _ in each.most_common(3) if name) for each in (operators, modules)
+        module = row.module_path.rpartition(".")[2].rpartition("_")[0]
+        for times, name in ((operators, short_op(row)), (modules, module)):
+            times[name] = times.get(name, 0.0) + (row.measured_s or 0.0)
+    longest = [
+        ", ".join(sorted(filter(None, times), key=times.__getitem__, reverse=True)[:3])
+        for times in (operators, modules)
     ]
-    where = " in ".join(filter(None, names))
-    return f"; most time: {where}" if where else ""
+    return f"; most time: {' in '.join(filter(None, longest))}" if operators else ""
 
 
 def _launch_bound(trace: TraceAnalysis) -> Iterator[Finding]:
