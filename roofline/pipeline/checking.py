@@ -57,10 +57,10 @@ def check(
         model: as for `analyze`, or an `Analysis` or `Cost`, without options below ``update``.
         against: baseline, or a saved analysis; a missing baseline is written, with its folder, and
             nothing is compared. None: conditions have absolute limits.
-        fail_if: conditions; none: any rise of FLOP, bytes or minimum time. Such as ``"flop>+1%"`` (of the baseline), ``"launches>+3"``
-            and ``"predicted_s>5ms"``; on flop, macs, traffic_bytes, parameters,
-            peak_memory_bytes, launches, unknown_operators, eager_min_time_s,
-            fused_min_time_s, model_min_time_s and predicted_s.
+        fail_if: conditions, such as ``"flop>+1%"`` (of the baseline), ``"launches>+3"`` and
+            ``"predicted_s>5ms"``; on flop, macs, traffic_bytes, parameters, peak_memory_bytes,
+            launches, unknown_operators, eager_min_time_s, fused_min_time_s, model_min_time_s and
+            predicted_s. None: any rise of FLOP, bytes or minimum time fails.
         update: write the cost to ``against``, a new file or a baseline, without judging
             conditions. Without ``hardware``, times are included if this machine was measured or
             a condition requires them.
