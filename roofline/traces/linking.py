@@ -110,13 +110,6 @@ class Links:
     launch: NDArray[np.int64]
     device: NDArray[np.int64]
 
-    def share(self, trace: Trace, path: Evidence) -> float:
-        """Return the share of kernel time that has a link of a kind."""
-        times = trace.events.duration[self.kernels]
-        total = float(times.sum())
-        chosen = np.fromiter((each == path for each in self.path), bool, len(self.path))
-        return float(times[chosen].sum()) / total if total else 0.0
-
 
 def _first(places: NDArray[np.intp], keys: NDArray[np.int64]) -> dict[int, int]:
     """Return places by their keys, the last of equal ones."""

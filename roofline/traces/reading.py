@@ -85,17 +85,15 @@ class Signature:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Details:
-    """Arguments of a kernel or copy: its device and stream, bytes, and those of a collective.
+    """Arguments of a kernel or copy: its device, bytes, and those of a collective.
 
     ``kernel`` is the name that a runtime call launches, where a trace has it.
     """
 
     device: int = 0
-    stream: int = 0
     bytes: int | None = None
     kernel: str = ""
     collective: tuple[tuple[str, Any], ...] = ()
-    grid: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,15 +104,13 @@ class Device:
     name: str = ""
     memory_bytes: int | None = None
     multiprocessors: int | None = None
-    compute_capability: tuple[int, int] | None = None
-    warp_size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Events:
     """Events of a trace in the order of the file, a column for each property.
 
-    Times are in microseconds since ``Trace.start_us``. ``external`` links kernels with operators,
+    Times are in microseconds since the first. ``external`` links kernels with operators,
     ``correlation`` with runtime calls, ``sequence`` operators of the forward pass with those of the
     backward pass, ``record`` with execution traces; -1 where a trace has none. ``name``, ``track``
     (a thread of a process) and ``detail`` are places in the lists of the trace.
@@ -151,10 +147,7 @@ class Trace:
     names: list[str]
     tracks: list[tuple[str, str]]
     details: list[Signature | Details | None]
-    start_us: float
     devices: tuple[Device, ...] = ()
-    ranks: tuple[int, ...] = ()
-    world_size: int = 1
     is_execution_trace: bool = False
     notes: tuple[str, ...] = ()
 
@@ -201,7 +194,7 @@ def read_events(path: Path, progress: Progress | None = None) -> Trace:
 
             def advance() -> None:
                 if progress is not None:
-                    progress(min(1.0, raw.tell() / max(size, 1)), f"Reading {path.name}")
+                    progress(min(1.0, raw.tell() / max(size, 1)), path.name)
 
             text = _Text(data.read1, advance)
             for key, value in _values(text):
@@ -382,8 +375,6 @@ class _Reader:
         self._numbers: dict[str, int] = {}
         self._devices: tuple[Device, ...] = ()
         self._parents: dict[int, int] = {}
-        self._ranks: set[int] = set()
-        self._world_size = 1
         self._wrong_times = self._others = self._damaged_shapes = 0
         self._is_trace = self._is_execution_trace = False
 
@@ -398,12 +389,6 @@ class _Reader:
                 self._take_node(cast("dict[str, Any]", value))
             case "deviceProperties", list():
                 self._devices = tuple(map(_device, cast("list[Any]", value)))
-            case "distributedInfo", dict():
-                info = cast("dict[str, Any]", value)
-                if isinstance(rank := info.get("rank"), int):
-                    self._ranks.add(rank)
-                if isinstance(size := info.get("world_size"), int):
-                    self._world_size = size
             case _:
                 self._others += key in _LISTS
 
@@ -471,7 +456,7 @@ class _Reader:
                 return 0
         elif kind in (Kind.KERNEL, Kind.COPY) or "kernel" in given:
             collective = tuple((each, given[each]) for each in _COLLECTIVE if each in given)
-            rest = map(given.get, ("device", "stream", "bytes", "grid", "kernel"))
+            rest = map(given.get, ("device", "bytes", "kernel"))
             make, parts = _details, (*rest, collective)
         else:
             return 0
@@ -568,24 +553,20 @@ class _Reader:
         }
         if self._is_execution_trace:
             columns["duration"] = self._nested(columns["start"])
-        start_us = float(np.median(columns["start"]))
-        near = np.abs(columns["start"] - start_us) + columns["duration"] < _LONGEST_US
+        middle_us = np.median(columns["start"])
+        near = np.abs(columns["start"] - middle_us) + columns["duration"] < _LONGEST_US
         if not near.all():
             columns = {name: column[near] for name, column in columns.items()}
             far = counted(int((~near).sum()), "event")
             self.notes.append(f"{far} left out: more than a day from the others")
-        start_us = float(columns["start"].min())
-        columns["start"] -= start_us
+        columns["start"] -= columns["start"].min()
         return Trace(
             file=self.file,
             events=Events(**columns),
             names=list(self._names),
             tracks=list(self._tracks),
             details=self._details,
-            start_us=start_us,
             devices=self._devices,
-            ranks=tuple(sorted(self._ranks)),
-            world_size=self._world_size,
             is_execution_trace=self._is_execution_trace,
             notes=tuple(self.notes),
         )
@@ -662,15 +643,11 @@ def _signature(dims: Any, types: Any, strides: Any, values: Any) -> Signature:
     )
 
 
-def _details(
-    device: Any, stream: Any, byte: Any, grid: Any, kernel: Any, collective: Any
-) -> Details:
+def _details(device: Any, byte: Any, kernel: Any, collective: Any) -> Details:
     return Details(
         kernel=_name(kernel or ""),
         device=device if isinstance(device, int) and abs(device) < _MOST else 0,
-        stream=stream if isinstance(stream, int) and abs(stream) < _MOST else 0,
         bytes=byte if isinstance(byte, int) and 0 <= byte < _MOST else None,
-        grid=tuple(each for each in _each(grid) if isinstance(each, int)),
         collective=collective,
     )
 
@@ -703,12 +680,9 @@ def _device(found: object) -> Device:
         value = data.get(key)
         return value if isinstance(value, int) and 0 <= value < _MOST else None
 
-    major, minor = number("computeMajor"), number("computeMinor")
     return Device(
         number=number("id"),
         name=_name(data.get("name") or ""),
         memory_bytes=number("totalGlobalMem"),
         multiprocessors=number("numSms"),
-        compute_capability=None if major is None or minor is None else (major, minor),
-        warp_size=number("warpSize"),
     )

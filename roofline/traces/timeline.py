@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from roofline.core.dtypes import dtype
 from roofline.core.units import sum_known
+from roofline.errors import InputError
 from roofline.traces.linking import Links, Nesting, details_of
 from roofline.traces.reading import Kind, Trace
 
@@ -20,29 +22,6 @@ _CLOCK = 0.01
 """Microseconds that differences of rounded times may have."""
 _STEP = re.compile(r"ProfilerStep#?\s*(\d+)")
 _COMMUNICATION = re.compile(r"nccl|rccl|(?:one|two)shot_all|all_?reduce|allgather", re.IGNORECASE)
-
-_BYTES = {
-    "byte": 1,
-    "char": 1,
-    "int8": 1,
-    "uint8": 1,
-    "bool": 1,
-    "half": 2,
-    "float16": 2,
-    "bfloat16": 2,
-    "short": 2,
-    "float": 4,
-    "float32": 4,
-    "int": 4,
-    "int32": 4,
-    "long": 8,
-    "int64": 8,
-    "double": 8,
-    "float64": 8,
-    "float8_e4m3fn": 1,
-    "float8_e5m2": 1,
-}
-"""Bytes of an element by the names that collectives give types."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,7 +291,7 @@ def _collectives(trace: Trace, places: list[int]) -> Iterator[Collective]:
         said = dict(details_of(trace, place).collective)
         name = str(said.get("Collective name") or trace.name_of(place).split("(")[0])
         ranks = said.get("Group size")
-        size = _BYTES.get(str(said.get("dtype", "")).lower().removeprefix("c10::"))
+        size = _bytes_of(str(said.get("dtype", "")).lower().removeprefix("c10::"))
         elements = [said.get(each) for each in ("In msg nelems", "Out msg nelems")]
         known = [each for each in elements if isinstance(each, int)]
         # Reductions are named by what goes in, gathers by what comes out: the larger of the two.
@@ -328,6 +307,14 @@ def _collectives(trace: Trace, places: list[int]) -> Iterator[Collective]:
         yield Collective(
             kind=name, calls=len(each), ranks=ranks, bytes=byte, time_s=time_s, bus_bytes_per_s=rate
         )
+
+
+def _bytes_of(type_: str) -> int | None:
+    """Return the bytes of an element by the name that collectives give its type."""
+    try:
+        return dtype({"byte": "uint8", "char": "int8"}.get(type_, type_)).byte(1)
+    except InputError:
+        return None
 
 
 def _bus_factor(name: str, ranks: int | None) -> float | None:
