@@ -65,6 +65,16 @@ def test_savings_are_not_to_be_added() -> None:
     assert titles == ["Findings by saving", "Findings by saving (savings do not add up)"]
 
 
+def test_measured_savings_are_no_minimum_times() -> None:
+    for finding, words in (
+        (FOLD, "all times are minimum times: "),
+        (TRIED, "no predicted times: "),
+    ):
+        facts = next(iter(advice(finding).report().blocks))
+        assert isinstance(facts, KeyValueBlock)
+        assert words in dict(facts.lines)["Time"]
+
+
 def test_a_disturbed_measurement_is_a_warning() -> None:
     analysis = with_measurement(resnet(), 20e-3)
     assert analysis.measurement is not None

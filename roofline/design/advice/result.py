@@ -165,7 +165,9 @@ def _facts(analysis: Analysis, view: View) -> Iterable[tuple[str, str]]:
         times.insert(0, f"predicted {middle} (80 % interval {low} to {high})")
     elif not measurement:
         reason = analysis.not_predicted or why_not_predicted(analysis)
-        times.append(f"all times are minimum times: {printable(reason)}")
+        is_tried = any(each.verdict for each in analysis.findings)
+        which = "no predicted times" if is_tried else "all times are minimum times"
+        times.append(f"{which}: {printable(reason)}")
     yield "Time", " · ".join(times)
 
 
