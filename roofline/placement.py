@@ -20,7 +20,7 @@ from roofline.machine.hardware import HardwareProfile
 from roofline.machine.roof import MIX as MIX
 from roofline.machine.roof import ComputeRoof as ComputeRoof
 from roofline.machine.roof import LevelRoof as LevelRoof
-from roofline.machine.roof import MachineRoof
+from roofline.machine.roof import MachineRoof, ceiling_text
 from roofline.machine.roof import ridge_flop_per_byte as ridge_flop_per_byte
 from roofline.run import Device
 from roofline.workload.formulas.convolution_algorithms import ALGORITHMS, min_flop_of_algorithms
@@ -296,7 +296,8 @@ def roof_notes(placements: Sequence[Placement], roof: Roof, run_on: Device = "cp
         elif unit.dtype != each:
             notes.append(
                 f"hardware '{profile.name}' has no ceiling for {each}: minimum times use"
-                f" {unit.label} ({format_flop_per_s(unit.flop_per_s)}), the type it converts to"
+                f" {ceiling_text(unit.label)} ({format_flop_per_s(unit.flop_per_s)}), the type it"
+                " converts to"
             )
     return notes
 
@@ -314,7 +315,7 @@ def _doubts(placements: Sequence[Placement], roof: Roof) -> list[str]:
         if each.kind == "hardware" and each.threads == roof.threads:
             doubts[each.label.removesuffix(" unspecified")] = each.doubt
     return [
-        f"the ceiling {label} is doubtful: {doubts[label]}"
+        f"the ceiling {ceiling_text(label)} is doubtful: {doubts[label]}"
         for label in sorted(binding)
         if doubts.get(label)
     ]

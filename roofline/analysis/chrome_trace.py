@@ -26,6 +26,7 @@ from roofline.core.units import format_shape
 from roofline.errors import InputError
 from roofline.machine.hardware import describe_threads
 from roofline.machine.quantities import origin
+from roofline.machine.roof import ceiling_text
 from roofline.workload.operators import State
 
 NOT_MEASURED = "a trace needs measured operators: roofline profile MODEL -o run.trace.json"
@@ -232,7 +233,7 @@ def operator_args(row: OperatorRow) -> dict[str, Any]:
         "outputs": [f"{format_shape(each.shape)} {each.dtype}" for each in row.outputs],
         **{name: getattr(row, name) for name in _WORK},
         "level": row.level or None,
-        "ceiling": printable(row.ceiling) or None,
+        "ceiling": ceiling_text(row.ceiling) or None,
         "bound_by": str(row.bound),
         **{name: getattr(row, name) for name in _TIMES},
         "passes": len(row.measured_times_s) or None,

@@ -27,7 +27,14 @@ from roofline.machine.catalog import load_hardware
 from roofline.machine.hardware import HardwareProfile, describe_threads
 from roofline.machine.losses import Layer, format_loss, layers_of, loss_notes
 from roofline.machine.report import main_unit
-from roofline.machine.roof import ComputeRoof, LevelRoof, MachineRoof, ceiling_of, diagonal_of
+from roofline.machine.roof import (
+    ComputeRoof,
+    LevelRoof,
+    MachineRoof,
+    ceiling_of,
+    ceiling_text,
+    diagonal_of,
+)
 from roofline.placement import Bound
 from roofline.plots.figures import foot_figure, title_figure
 from roofline.plots.roof import Ceiling, Diagonal, RoofLines, Spot
@@ -310,7 +317,7 @@ def software_note(layers: RoofLayers) -> str:
     part = software.time_s / software.whole_s
     of_all = "" if part >= 1 - 1e-9 else f", over {format_percent(part)} of the time"
     named = [
-        f"{printable(each.ceiling)} {format_percent(each.efficiency)}"
+        f"{ceiling_text(each.ceiling)} {format_percent(each.efficiency)}"
         for each in software.reached[:_NAMED]
     ]
     more = len(software.reached) - len(named)

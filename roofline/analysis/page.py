@@ -18,6 +18,7 @@ from roofline.core.blocks import Grid, Report, View, escape_report
 from roofline.core.text import printable
 from roofline.machine.hardware import describe_threads
 from roofline.machine.quantities import origin
+from roofline.machine.roof import ceiling_text
 from roofline.placement import Roof, arithmetic_dtype
 from roofline.plots.style import SERIES, Style, styles
 
@@ -132,7 +133,7 @@ def _machine(name: str, analysis: Analysis, strings: Strings) -> dict[str, Any]:
         **schema.to_data(roof_lines(analysis, "all")),
         "level": [places.get(row.level, -1) for row in rows],
         "level_bytes": [[row.level_bytes.get(level, 0) for row in rows] for level in levels],
-        "ceiling": named(row.ceiling for row in rows),
+        "ceiling": named(ceiling_text(row.ceiling) for row in rows),
         "bound": named(row.bound for row in rows),
         "source": _known(None if each is None else strings.place(each) for each in sources),
         **{name: _known(getattr(row, name) for row in rows) for name in _TIMES},

@@ -25,7 +25,6 @@ from roofline.analysis.tables import (
 from roofline.analysis.words import (
     above_roofline,
     advice_notes,
-    ceiling_text,
     headline_subject,
     machine_fact,
     minimum_text,
@@ -39,7 +38,7 @@ from roofline.analysis.words import (
     why_not_predicted,
     work_facts,
 )
-from roofline.core.blocks import Block, KeyValueBlock, View, next_steps, warning_notes
+from roofline.core.blocks import Block, KeyValueBlock, View, next_steps, notes, warning_notes
 from roofline.core.sampling import (
     Sample,
     digits_of,
@@ -56,6 +55,7 @@ from roofline.latency.calibrated import calibrate_command
 from roofline.latency.prediction import BOUND_ONLY, FAULTS_MATTER, RunPrediction
 from roofline.latency.samples import EarlierRun, RunMeasurement
 from roofline.machine.quantities import age
+from roofline.machine.roof import ceiling_text, kernel_lines
 from roofline.placement import Bound, Roof, ceiling_types
 from roofline.workload.formulas.convolution_algorithms import is_convolution
 
@@ -154,9 +154,27 @@ def analysis_blocks(analysis: Analysis, view: View) -> Iterable[Block]:
         yield unknown_grid(unknown)
     if view.verbose:
         yield from advice_notes(analysis)
+        yield from notes("Terms", _terms(analysis))
     warnings = (*fit_warnings(analysis), *analysis.warnings, *measurement_warnings(analysis))
     yield from warning_notes((*warnings, *above_roofline(analysis)), view)
     yield from next_steps(view, *_commands(analysis))
+
+
+_MINIMUM_TIMES = (
+    "minimum eager: every operator reads and writes its operands",
+    "minimum fused: intermediate results of fusible chains stay in registers and caches",
+    "minimum model: weights, inputs and outputs cross memory once; products after folding and"
+    " merging of layers, no other arithmetic",
+)
+
+
+def _terms(analysis: Analysis) -> Iterable[str]:
+    """Yield the definitions of minimum times, and of the kernels of limiting ceilings."""
+    totals = analysis.totals
+    if totals.eager_min_time_s is not None:
+        yield from _MINIMUM_TIMES[: 1 if totals.model_min_time_s is None else None]
+    limiters = (totals.fused_limiter, totals.model_limiter)
+    yield from kernel_lines((*(row.ceiling for row in analysis.operators), *limiters))
 
 
 def _commands(analysis: Analysis) -> Iterable[str]:

@@ -25,7 +25,6 @@ from roofline.analysis.grouping import grouping_key
 from roofline.analysis.words import (
     MODEL_ITSELF,
     Kind,
-    ceiling_text,
     kind_of_time,
     module_of,
     rounded_share,
@@ -52,6 +51,7 @@ from roofline.core.units import (
     sum_known,
 )
 from roofline.latency.prediction import BOUND_ONLY
+from roofline.machine.roof import ceiling_text
 from roofline.workload.operators import PHASES
 
 TITLES = {"measured": "measured time", "predicted": "predicted time", "bound": "minimum time"}

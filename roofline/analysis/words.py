@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
@@ -36,7 +35,7 @@ from roofline.latency.accuracy import BOUND_MARGIN
 from roofline.latency.calibrated import no_calibration
 from roofline.machine.hardware import HardwareProfile, describe_threads
 from roofline.machine.quantities import origin
-from roofline.machine.roof import ridge_flop_per_byte
+from roofline.machine.roof import ceiling_text, ridge_flop_per_byte
 from roofline.placement import Roof, ceiling_types
 from roofline.workload.models.libraries import names
 from roofline.workload.operators import State
@@ -504,15 +503,6 @@ MODEL_ITSELF = "(model)"  # Operators that run in no submodule
 def fit_cell(fits: bool | None) -> str:
     """Return the table cell of a fit into memory: ``"yes"``, ``"does not fit"`` or missing."""
     return MISSING if fits is None else "yes" if fits else "does not fit"
-
-
-_UNIT_NAMES = {"avx512": "AVX-512", "vnni": "VNNI"}
-_UNIT = re.compile(r"\b(avx512|avx2|avx|sse|fma|amx|vnni|neon|sve)\b")
-
-
-def ceiling_text(label: str) -> str:
-    """Return the label of a ceiling with instruction sets in capitals."""
-    return _UNIT.sub(lambda found: _UNIT_NAMES.get(found[1], found[1].upper()), printable(label))
 
 
 def short_op(row: OperatorRow) -> str:

@@ -532,18 +532,19 @@ def _ask(question: str, default: str | None, read: Callable[[str], Any]) -> Any:
 def _report(profile: HardwareProfile) -> Report:
     """Return the report: ceilings with their arithmetic, and ridge points."""
     from roofline.core.units import format_intensity
-    from roofline.machine.roof import MachineRoof, ridge_flop_per_byte
+    from roofline.machine.roof import MachineRoof, ceiling_text, ridge_flop_per_byte
     from roofline.machine.theory.datasheet import arithmetic_lines
 
     roof = MachineRoof(profile, profile.threads)
     memory = roof.levels[-1]
     found = (roof.compute(each) for each in dict.fromkeys(each.dtype for each in profile.compute))
     ridges = [
-        f"{unit.label}: {format_intensity(ridge_flop_per_byte(unit, memory))}"
+        f"{ceiling_text(unit.label)}: {format_intensity(ridge_flop_per_byte(unit, memory))}"
         for unit in found
         if unit
     ]
-    title = f"Ridge points of {counted(profile.threads, 'core')} (FLOP/B of {memory.label})"
+    level = ceiling_text(memory.label)
+    title = f"Ridge points of {counted(profile.threads, 'core')} (FLOP/B of {level})"
     blocks = (*notes("Ceilings", arithmetic_lines(profile)), *notes(title, ridges))
     return escape_report(Report(headline=f"{profile.name}: {profile.description}", blocks=blocks))
 

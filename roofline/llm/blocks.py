@@ -28,6 +28,7 @@ from roofline.llm.parts import Stage
 from roofline.llm.stages import Rate, StageResult, rate_text
 from roofline.llm.sweep import MOST_BATCH, StageSweep, SweepCell
 from roofline.llm.weight_bits import BitsWhatIf, StageInBits
+from roofline.machine.roof import ceiling_text
 from roofline.placement import Bound
 
 if TYPE_CHECKING:
@@ -220,7 +221,7 @@ def _parts(stage: StageResult) -> Grid:
                 part,
                 part.min_time_s,
                 format_intensity(part.intensity_flop_per_byte),
-                part.ceiling or MISSING,
+                ceiling_text(part.ceiling) or MISSING,
             ),
             "share": format_percent(share),
         }

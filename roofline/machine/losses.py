@@ -17,7 +17,7 @@ from roofline.machine.hardware import (
     Provenance,
     describe_threads,
 )
-from roofline.machine.roof import ComputeRoof, LevelRoof, MachineRoof, line_name
+from roofline.machine.roof import ComputeRoof, LevelRoof, MachineRoof, ceiling_text, line_name
 
 _NOTHING_LOST = 0.001  # below the accuracy of any measurement
 
@@ -112,7 +112,7 @@ def _own(roof: MachineRoof, line: _Line) -> Layer:
     return Layer(
         what="compute" if is_unit else "memory",
         subject=line_name(line.subject),
-        label=line_name(line.label),
+        label=line_name(ceiling_text(line.label)),
         theoretical_per_s=line.per_s if not is_measured else theory.per_s if theory else None,
         measured_per_s=line.per_s if is_measured else None,
         how=_how(how) if how else "",

@@ -26,7 +26,7 @@ from roofline.machine.hardware import (
     Provenance,
     TheoreticalRate,
 )
-from roofline.machine.roof import MachineRoof, ridge_flop_per_byte
+from roofline.machine.roof import MachineRoof, ceiling_text, ridge_flop_per_byte
 
 _ADDRESS = re.compile(r",? *https?://[^\s,;]+")
 
@@ -106,11 +106,11 @@ class Quantity:
 
     @property
     def label(self) -> str:
-        """Name in tables: ``"float32 avx512 fma"``, ``"DRAM read"``, ``"DRAM torch copy"``."""
+        """Name in tables: ``"float32 AVX-512 FMA"``, ``"DRAM read"``, ``"DRAM torch copy"``."""
         torch = "torch" if self.what == "bandwidth" and self.kind == "library" else ""
         what = self.what if self.what in ("latency", "capacity") else ""
         words = (self.subject, self.unit, torch, self.kernel, what)
-        return " ".join(each for each in words if each and each != "unspecified")
+        return ceiling_text(" ".join(each for each in words if each and each != "unspecified"))
 
     @property
     def loss(self) -> float | None:

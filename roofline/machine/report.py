@@ -52,7 +52,15 @@ from roofline.machine.quantities import (
     quantities_of,
     read_bytes_per_s,
 )
-from roofline.machine.roof import MIX, ComputeRoof, LevelRoof, MachineRoof, ridge_flop_per_byte
+from roofline.machine.roof import (
+    MIX,
+    ComputeRoof,
+    LevelRoof,
+    MachineRoof,
+    ceiling_text,
+    kernel_lines,
+    ridge_flop_per_byte,
+)
 from roofline.machine.system.activity import lowering_conditions
 
 _MOST_DETAILS = 3  # variants listed per method; the profile's file has all
@@ -140,6 +148,8 @@ def _source_notes(
     yield from notes("Theoretical peaks", theory if view.verbose else ())
     yield from notes("References", sources.lines)
     yield from notes("Notes", details if view.verbose else ())
+    kernels = kernel_lines(each.kernel for each in quantities)
+    yield from notes("Kernels", kernels if view.verbose else ())
     count = len(theory) + len(details)
     if count and not view.verbose:
         title = f"{counted(count, 'note')} on figures: {argument('verbose', True)}"
@@ -241,7 +251,11 @@ def main_unit(roof: MachineRoof) -> ComputeRoof | None:
 
 def memory_rate(memory: LevelRoof | None) -> str:
     """Return a level's fastest kernel and its rate: ``"DRAM update 65.0 GB/s"``."""
-    return f"{memory.label} {format_bytes_per_s(memory.bytes_per_s)}" if memory else MISSING
+    return (
+        f"{ceiling_text(memory.label)} {format_bytes_per_s(memory.bytes_per_s)}"
+        if memory
+        else MISSING
+    )
 
 
 def _float32(roof: MachineRoof) -> float | None:
@@ -398,7 +412,9 @@ def _figures(
 
     def figure_names(line: Line, name: str) -> str:
         value: str = getattr(first_of(line), name)
-        return MISSING if (name, value) == ("write_allocate", "unspecified") else value
+        if (name, value) == ("write_allocate", "unspecified"):
+            return MISSING
+        return ceiling_text(value) if name in ("unit", "kernel") else value
 
     columns: dict[str, Callable[[Line], str]] = {
         heading: partial(figure_names, name=name) for heading, name in names.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -237,6 +238,42 @@ def ridge_flop_per_byte(unit: ComputeRoof, level: LevelRoof) -> float:
     return unit.flop_per_s / level.bytes_per_s
 
 
+KERNELS = {
+    "fma": "independent multiply-accumulates (2 FLOP each)",
+    "fma-add": "multiply-accumulates interleaved with additions",
+    "fma-packed": "multiply-accumulates on pairs of elements",
+    "mul-add": "integer multiplications and additions",
+    "dot": "instructions with several products of 8 or 16 bits each",
+    "tile-dot": "products of AMX tiles",
+    "mmla": "products of small matrices in vector registers",
+    "mma": "matrix products of tensor cores",
+    "mma-float16-accumulate": "matrix products of tensor cores, sums in float16",
+    "read": "loads alone",
+    "write": "stores alone",
+    "copy": "one load per store, to another array",
+    "triad": "a = b + s × c, two loads per store",
+    "update": "one load per store, in place",
+    "write-nt": "write with non-temporal stores, which bypass the caches",
+    "copy-nt": "copy with non-temporal stores, which bypass the caches",
+    "triad-nt": "triad with non-temporal stores, which bypass the caches",
+}
+"""Kernels that ceilings are named after."""
+
+_UNIT = re.compile(r"\b(avx512|avx2|avx|sse|fma-add|fma|amx|vnni|neon|sve|mma|tf32|fp16|bf16)\b")
+
+
+def ceiling_text(label: str) -> str:
+    """Return the label of a ceiling as reports and plots show it: ``"float32 AVX-512 FMA"``."""
+    texts = {"avx512": "AVX-512", "fma-add": "FMA + ADD"}
+    return _UNIT.sub(lambda each: texts.get(each[1], each[1].upper()), printable(label))
+
+
+def kernel_lines(ceilings: Iterable[str]) -> list[str]:
+    """Return a line for each kernel in labels of ceilings."""
+    used = {each.rpartition(" ")[2] for each in ceilings}
+    return [f"{ceiling_text(name)}: {text}" for name, text in KERNELS.items() if name in used]
+
+
 _NAME_CHARACTERS = 40
 
 
@@ -259,7 +296,7 @@ def ceiling_of(
 ) -> Ceiling:
     """Return the plotted line of a unit."""
     return Ceiling(
-        label=f"{line_name(unit.label)}{note} {format_flop_per_s(unit.flop_per_s)}",
+        label=f"{line_name(ceiling_text(unit.label))}{note} {format_flop_per_s(unit.flop_per_s)}",
         kind=kind,
         flop_per_s=unit.flop_per_s,
         start_flop_per_byte=unit.flop_per_s / fastest_bytes_per_s if fastest_bytes_per_s else None,
@@ -270,7 +307,7 @@ def ceiling_of(
 def diagonal_of(level: LevelRoof, main: ComputeRoof | None, top: ComputeRoof | None) -> Diagonal:
     """Return the plotted line of a memory level, up to the main and the highest ceiling."""
     return Diagonal(
-        label=f"{line_name(level.label)} {format_bytes_per_s(level.bytes_per_s)}",
+        label=f"{line_name(ceiling_text(level.label))} {format_bytes_per_s(level.bytes_per_s)}",
         level=printable(level.level.name),
         bytes_per_s=level.bytes_per_s,
         ridge_flop_per_byte=ridge_flop_per_byte(main, level) if main else None,

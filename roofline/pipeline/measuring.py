@@ -24,6 +24,7 @@ from roofline.machine.hardware import (
     HardwareProfile,
     Host,
     Link,
+    MemoryKernel,
     profile_to_toml,
     read_profile,
 )
@@ -272,6 +273,7 @@ def _kernels(host: Host) -> KernelPlan:
     from roofline.machine.kernels import register_loop
     from roofline.machine.kernels.compute import COMPUTE_KERNELS, compute_kernels
     from roofline.machine.measuring.explanation import KernelPlan
+    from roofline.machine.roof import ceiling_text
 
     sets = frozenset(host.instruction_sets)
     here = [each for each in COMPUTE_KERNELS if each.unit.architecture == host.architecture]
@@ -283,20 +285,25 @@ def _kernels(host: Host) -> KernelPlan:
             refused["amx"] = str(error)
     able: dict[str, dict[str, list[str]]] = {}
     lacking: dict[str, set[str]] = {}
+    usable = {each.unit.name for each in here if each.unit.instruction_sets <= sets}
     for each in here:
         if not each.unit.instruction_sets <= sets:
-            lacking.setdefault(each.unit.name, set()).update(each.unit.instruction_sets - sets)
+            # Some units need an instruction set per data type.
+            unit = f"{each.dtype} on {each.unit.name}"
+            unit = unit if each.unit.name in usable else each.unit.name
+            lacking.setdefault(unit, set()).update(each.unit.instruction_sets - sets)
         elif each.unit.name not in refused:
             able.setdefault(str(each.dtype), {}).setdefault(each.name, []).append(each.unit.name)
     measured: list[str] = []
     for element, by_kernel in able.items():
         kernels = [f"{name} on {_words(on)}" for name, on in by_kernel.items()]
-        measured.append(f"{element} ({', '.join(kernels)})")
+        measured.append(ceiling_text(f"{element} ({', '.join(kernels)})"))
     return KernelPlan(
         measured=tuple(measured),
-        lacking={unit: ", ".join(sorted(missing)) for unit, missing in lacking.items()},
+        lacking={ceiling_text(unit): ", ".join(sorted(sets)) for unit, sets in lacking.items()},
         refused=refused,
         used_sets=frozenset(name for each in here for name in each.unit.instruction_sets),
+        names=(*{each.name for each in here}, *get_args(MemoryKernel)),
     )
 
 

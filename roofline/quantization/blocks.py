@@ -20,6 +20,7 @@ from roofline.core.units import (
     sum_known,
 )
 from roofline.design.advice.subject import Time
+from roofline.machine.roof import ceiling_text
 from roofline.placement import Bound
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy, width_text
 from roofline.quantization.result import (
@@ -177,7 +178,7 @@ def unimproved_layers(what_if: WhatIf) -> str:
         and each.after.eager_min_time_s is not None
         and each.after.eager_min_time_s >= _NO_GAIN * each.before.eager_min_time_s
     ]
-    names = ", ".join(dict.fromkeys(ceilings))
+    names = ", ".join(map(ceiling_text, dict.fromkeys(ceilings)))
     count = f"{len(ceilings)} of {counted(len(what_if.layers), 'layer')}"
     return f"{count} stay compute-bound ({names}) without gain" if ceilings else ""
 
@@ -328,7 +329,9 @@ def _layers(layers: Sequence[LayerWhatIf], most: int) -> Grid:
             "traffic": lambda each: _traffic([each]),
             "data type": "executable",
             "minimum time": lambda each: _bounds([each]),
-            "ceiling": lambda each: change_text(each.before.ceiling, each.after.ceiling, str),
+            "ceiling": lambda each: change_text(
+                each.before.ceiling, each.after.ceiling, ceiling_text
+            ),
             "predicted time": lambda each: _times([each]),
         },
         left=("layer", "place", "bits", "data type", "ceiling"),

@@ -22,6 +22,7 @@ from roofline.core.units import sum_known
 from roofline.design.advice.subject import NOTHING, Time, reuses_for
 from roofline.errors import InputError, did_you_mean
 from roofline.latency.prediction import OperatorPredictor
+from roofline.machine.roof import ceiling_text
 from roofline.placement import Bound, Placement, Roof
 from roofline.quantization.policy import FLOAT_BITS, RECURRENT, Layer, Policy, check_bits
 from roofline.quantization.quantized_pass import QuantizedPass, Step
@@ -519,7 +520,7 @@ def _notes(
     missing = Counter((each.bits.words, each.executable) for each in layers if not each.has_kernel)
     for (words, executable), count in missing.items():
         ceiling = placed.roof.compute(dtype(executable))
-        under = f" under {ceiling.label}" if ceiling is not None else ""
+        under = f" under {ceiling_text(ceiling.label)}" if ceiling is not None else ""
         yield (
             f"{analysis.hardware.name} has no kernel for {words}: {counted(count, 'layer')}"
             f" {'is' if count == 1 else 'are'} a {BANDWIDTH_ONLY}, computed as {executable}{under}"

@@ -38,6 +38,7 @@ from roofline.core.units import (
 )
 from roofline.errors import InputError
 from roofline.machine.hardware import HardwareProfile
+from roofline.machine.roof import ceiling_text
 from roofline.placement import Bound
 from roofline.result import Result
 from roofline.run import Run
@@ -381,7 +382,7 @@ class TraceAnalysis(Result):
             "Calls": lambda rows: str(len(rows)),
             "FLOP": lambda rows: format_flop(flop(rows)),
             "Limiting AI": lambda rows: format_intensity(rows[0].intensity_flop_per_byte),
-            "Limiter": lambda rows: printable(rows[0].ceiling) or MISSING,
+            "Limiter": lambda rows: ceiling_text(rows[0].ceiling) or MISSING,
             "FLOP/s": lambda rows: format_flop_per_s(rate(rows)),
             "Min time": lambda rows: format_s(least_s(rows)),
             "Measured": lambda rows: format_s(measured_s(rows)),

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import date
+from typing import get_args
 
 import pytest
 
 from roofline.analysis import known_work
 from roofline.core.blocks import By, View
 from roofline.core.text import printable
-from roofline.machine.hardware import HardwareProfile
+from roofline.design.comparison.result import Comparison
+from roofline.machine.hardware import HardwareProfile, MemoryKernel
+from roofline.machine.kernels.compute import COMPUTE_KERNELS
 from roofline.machine.quantities import age, origin
+from roofline.machine.roof import KERNELS
 from roofline.render.console import plain_text
 from tests.analysis.blocks import column, grid_of
 from tests.analysis.examples import (
@@ -42,6 +47,9 @@ Module  Op     Calls  Output      FLOP    Bytes  Limiting traffic  Limiting AI  
 fc      addmm      1  1x10    650 FLOP  1.49 kB      DRAM 1.49 kB        0.437  DRAM       149 ns  94.9 %
 act     relu_      1  1x10     10 FLOP     80 B         DRAM 80 B        0.125  DRAM      8.00 ns   5.1 %
 total              2          660 FLOP  1.57 kB                                            157 ns   100 %
+
+Terms
+  minimum eager: every operator reads and writes its operands
 
 Notes
   hardware 'sheet' has ceilings for DRAM only: all operands are read from and written to DRAM (classic roofline model)
@@ -192,3 +200,32 @@ def test_frame_and_report_differ_by_the_free_calls_in_the_title() -> None:
     calls = column(grid, "Calls")[-1]
     assert free == 1 and f"; {free} free call left out)" in grid.title
     assert len(frame) == int(calls) + free
+
+
+def test_ceilings_have_one_spelling_in_all_output() -> None:
+    analysis = resnet()
+    comparison = Comparison.of([analysis, replace(analysis, model="other")], names=["a", "b"])
+    texts = [
+        *(plain_text(analysis.report(View(by=by, verbose=True))) for by in ("operator", "type")),
+        plain_text(comparison.report(View(verbose=True))),
+        plain_text(analysis.hardware.report(View(verbose=True))),
+        analysis.render("html"),
+        analysis.render("svg"),
+    ]
+    for text in texts:
+        assert isinstance(text, str)
+        assert re.search(r"AVX-512 +FMA", text) and not re.search(r"avx512 +|AVX-512 +fma", text)
+    # Saved keys stay.
+    assert "float32 avx512 fma" in {row.ceiling for row in analysis.operators}
+
+
+def test_kernels_and_minimum_times_are_explained_in_the_verbose_report() -> None:
+    totals = replace(resnet().totals, fused_min_time_s=1e-6, model_min_time_s=1e-6)
+    text = plain_text(replace(resnet(), totals=totals).report(View(verbose=True)))
+    terms = text[text.index("\nTerms\n") :]
+    assert "  minimum model: weights, inputs and outputs cross memory once" in terms
+    assert "  FMA: independent multiply-accumulates (2 FLOP each)" in terms
+    assert "  copy: one load per store, to another array" in terms
+    assert "tile-dot" not in terms and "\nTerms\n" not in plain_text(resnet().report())
+    used = {*get_args(MemoryKernel), *(each.name for each in COMPUTE_KERNELS)}
+    assert used - KERNELS.keys() == {"add", "unspecified"}

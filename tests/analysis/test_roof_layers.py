@@ -122,7 +122,7 @@ def test_the_losses_of_the_founding_article():
     profile, paper = article_machine()
     layers = layers_of_machine(profile, paper)
     assert (
-        "float32 avx512: theoretical 4.61 TFLOP/s, measured 2.86 TFLOP/s: -37.9 %"
+        "float32 AVX-512: theoretical 4.61 TFLOP/s, measured 2.86 TFLOP/s: -37.9 %"
         " (equals 16 cores x 4.5 GHz x 64 FLOP per cycle" in said(layers)
     )
     assert (
@@ -158,7 +158,7 @@ def test_a_machine_knows_its_own_theoretical_peaks():
     assert "theoretical 600 GFLOP/s, measured 523 GFLOP/s: -12.8 % (2 threads x 9.9 GHz)" in text
     assert "L1 read: theoretical 800 GB/s, measured 640 GB/s: -20.0 %" in text
     assert "L2 copy (measured 232 GB/s), L3 read (measured 92.0 GB/s), DRAM read" in text
-    assert [each.label for each in layers.all if each.loss] == ["float32 avx512 fma", "L1 read"]
+    assert [each.label for each in layers.all if each.loss] == ["float32 AVX-512 FMA", "L1 read"]
     shown = drawn(analysis_of(Network(), with_theory(600e9, 800e9)))
     assert len(losses(shown)) == 2
 
@@ -168,14 +168,14 @@ def test_what_is_not_known_has_no_line_and_no_area():
     lines = (*layers.lines.ceilings, *layers.lines.diagonals)
     assert not [each for each in lines if each.kind == "theoretical"]
     assert not losses(drawn(resnet()))
-    assert "Theoretical peak unknown: float32 avx512 fma (measured 523 GFLOP/s)" in said(layers)
+    assert "Theoretical peak unknown: float32 AVX-512 FMA (measured 523 GFLOP/s)" in said(layers)
 
 
 def test_figures_of_a_data_sheet_are_theoretical_and_their_loss_is_not_known():
     layers = layers_of_machine(load_hardware("rtx4090"), None)
     lines = (*layers.lines.ceilings, *layers.lines.diagonals)
     assert {each.kind for each in lines} == {"theoretical"}
-    assert "Not measured, hardware loss unknown: float32 cuda-core fma" in said(layers)
+    assert "Not measured, hardware loss unknown: float32 cuda-core FMA" in said(layers)
     axes = drawn(load_hardware("rtx4090"))
     assert not losses(axes) and not unreached(axes)
     assert axes.figure.get_suptitle() == "Roofline of rtx4090: theoretical peaks"
@@ -281,7 +281,7 @@ def test_operators_of_unknown_bound_are_in_no_sum_and_that_is_said():
 def test_a_machine_alone_shades_what_its_library_leaves():
     """torch's convolutions reach 454 of 523 GFLOP/s in float32: 86.8 %."""
     layers = layers_of_machine(full_profile(), None)
-    note = "86.8 % of float32 avx512 fma (float32 torch conv 454 GFLOP/s)"
+    note = "86.8 % of float32 AVX-512 FMA (float32 torch conv 454 GFLOP/s)"
     assert note in library_note(layers)
     (area,) = unreached(drawn(full_profile()))
     assert {round(y / 1e9, 3) for _, y in area} == {454.0, 523.0}
@@ -316,7 +316,7 @@ def test_a_long_name_of_a_ceiling_leaves_the_picture_its_room():
     axes = drawn(replace(resnet(), hardware=replace(profile, compute=tuple(compute))))
     assert axes.get_position().width > 0.4
     assert any(
-        "u… fma 523 GFLOP/s" in each or "uuu fma 523 GFLOP/s" in each for each in words(axes)
+        "u… FMA 523 GFLOP/s" in each or "uuu FMA 523 GFLOP/s" in each for each in words(axes)
     )
 
 

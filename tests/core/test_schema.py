@@ -157,6 +157,46 @@ def test_properties_may_be_written_and_must_follow() -> None:
         schema.from_data(Box, {"width": 2, "area": 5}, file="b.json")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    flop: int
+
+    ALSO_WRITTEN: ClassVar = ("summary", "sentences", "totals", "passes")
+
+    @property
+    def summary(self) -> str:
+        return f"{self.flop} FLOP"
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        return ("one sentence",)
+
+    @property
+    def totals(self) -> list[dict[str, Any]]:
+        return [{"name": "flop", "now": self.flop, "before": None}]
+
+    @property
+    def passes(self) -> bool:
+        return self.flop < 10
+
+
+def test_reworded_texts_that_follow_are_read_and_changed_numbers_are_not() -> None:
+    data = schema.to_data(Verdict(flop=3))
+    older = {**data, "summary": "3 flops, in words of another version", "sentences": ["a", "b"]}
+    assert schema.from_data(Verdict, older, file="v.json") == Verdict(flop=3)
+    assert schema.from_data(Verdict, {**older, "sentences": []}, file="v.json") == Verdict(flop=3)
+    for wrong in (
+        {"totals": [{"name": "flop", "now": 4, "before": None}]},
+        {"totals": [{"name": "flop", "now": "3", "before": None}]},
+        {"totals": [{"name": "flop", "now": 3, "before": 0}]},
+        {"totals": []},
+        {"passes": False},
+        {"summary": 3},
+    ):
+        with pytest.raises(FileFormatError, match=f"{next(iter(wrong))} is .*, but follows as"):
+            schema.from_data(Verdict, {**data, **wrong}, file="v.json")
+
+
 def test_messages_stay_short_whatever_a_file_holds() -> None:
     for data in (
         {"x" * 10**6: 1},

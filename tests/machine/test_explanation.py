@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from roofline.machine.hardware import HardwareProfile
+from roofline.machine.kernels import register_loop
 from roofline.machine.measuring import ceilings
 from roofline.machine.measuring.explanation import KernelPlan, Section, explain
 from roofline.machine.system.host_state import Frequency, HostState, read_host_state
 from roofline.machine.system.topology import Cache, CoreKind, Node
+from roofline.pipeline import measuring
 from tests.builders import SOURCE, ceiling, profile
 from tests.machine import fake_machine
 from tests.machine.host_trees import Tree
@@ -177,3 +179,16 @@ def test_explaining_loads_nothing_heavy() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_a_unit_that_lacks_one_data_type_is_not_said_to_be_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(register_loop, "request_permission", lambda: None)
+    sets = ("amx_tile", "amx_int8", "amx_bf16", "avx512f", "avx2", "fma", "sse2")
+    host = replace(SITUATION.host, architecture="x86_64", instruction_sets=sets)
+    plan = measuring._kernels(host)  # pyright: ignore[reportPrivateUsage]
+    text = told(replace(SITUATION, host=host), plan)["Instruction sets"]
+    assert "tile-dot on AMX" in text
+    assert "No AMX" not in text and "No float16 on AMX: amx_fp16 missing" in text
+    assert "update: one load per store, in place." in told(SITUATION, plan)["Kernels"]

@@ -164,16 +164,16 @@ def test_the_report_says_it_in_the_order_it_is_asked() -> None:
     assert "bfloat16 – 400 GFLOP/s – – amx fma" in lines
     assert "memory 5.00 GB/s 20.0 GB/s 4 DRAM update DRAM read" in lines
     assert "float32 ridge point (FLOP/B) 4.00 5.00 1.25 – –" in lines
-    assert "float32 avx2 fma 1 10.0 GFLOP/s 15.0 GFLOP/s 1.5 1.5" in lines
-    assert "float32 avx2 fma all 20.0 GFLOP/s 100 GFLOP/s 5 4" in lines
+    assert "float32 AVX2 FMA 1 10.0 GFLOP/s 15.0 GFLOP/s 1.5 1.5" in lines
+    assert "float32 AVX2 FMA all 20.0 GFLOP/s 100 GFLOP/s 5 4" in lines
     assert "DRAM read all 4.00 GB/s 20.0 GB/s 5" in lines
     only_small, only_large = (
         lines.index("Figures of small only"),
         lines.index("Figures of large only"),
     )
     assert "L1 read all 50.0 GB/s" in lines[only_small:only_large]
-    assert "float64 scalar fma all 3.00 GFLOP/s" in lines[only_small:only_large]
-    assert "bfloat16 amx fma all 400 GFLOP/s" in lines[only_large:]
+    assert "float64 scalar FMA all 3.00 GFLOP/s" in lines[only_small:only_large]
+    assert "bfloat16 AMX FMA all 400 GFLOP/s" in lines[only_large:]
     assert "'all' threads are 2 of small and 8 of large" in lines
 
 

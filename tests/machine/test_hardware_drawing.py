@@ -115,15 +115,15 @@ def test_a_machine_of_which_nothing_is_known_is_drawn() -> None:
 def test_the_roof_has_both_kinds_and_one_thread_in_the_colors_of_the_types() -> None:
     found = {each.label.rsplit(" ", 2)[0]: each for each in roof_of(rich_profile()).ceilings}
     kinds = {name: (each.kind, each.main, each.color) for name, each in found.items()}
-    assert kinds["float32 avx512 fma"] == ("hardware", True, VERMILION)
-    assert kinds["float32 avx512 fma-add"] == ("hardware", True, VERMILION)
+    assert kinds["float32 AVX-512 FMA"] == ("hardware", True, VERMILION)
+    assert kinds["float32 AVX-512 FMA + ADD"] == ("hardware", True, VERMILION)
     assert kinds["float64 torch gemm"] == ("library", True, BLUE)
     assert kinds["float32 torch conv-channels-last"] == ("library", True, VERMILION)
     assert "float32 torch conv" not in kinds, "a layout of the same kernel"
-    assert kinds["int8 avx512-vnni dot"] == ("hardware", True, PURPLE)
+    assert kinds["int8 AVX-512-VNNI dot"] == ("hardware", True, PURPLE)
     # One thread's roof is that of products: additions beside them speed no product up.
-    assert kinds["float32 avx512 fma, 1 thread"] == ("hardware", False, VERMILION)
-    assert "float32 avx512 fma-add, 1 thread" not in kinds
+    assert kinds["float32 AVX-512 FMA, 1 thread"] == ("hardware", False, VERMILION)
+    assert "float32 AVX-512 FMA + ADD, 1 thread" not in kinds
     axes = panels(figure_of("rich-2core"))[ROOF][0]
     colors = {to_hex(each.get_color()) for each in axes.lines}
     assert {VERMILION, BLUE, PURPLE} <= colors
@@ -157,7 +157,7 @@ def losses_of(profile: HardwareProfile) -> dict[str, tuple[Any, Any, str]]:
 def test_bars_are_as_long_as_their_part_of_the_theoretical_peak() -> None:
     """512-bit FMA in float32: 98.5 % at the peak, 93.5 % in the median, on one thread."""
     found = losses_of(rich_profile())
-    peak, median, text = found["float32 avx512 fma"]
+    peak, median, text = found["float32 AVX-512 FMA"]
     assert (peak, median) == (pytest.approx(0.985), pytest.approx(0.935))
     assert text == "252 of 256 GFLOP/s (1.5 %)"
     titles = [each.get_title("left") for each in panels(figure_of("rich-2core"))[LOSSES]]
@@ -216,7 +216,7 @@ def test_a_machine_of_very_many_ceilings_keeps_the_highest_and_says_how_many_are
     assert len(lines) == 48
     assert f"{all_lines - 48} lower ceilings are in the report" in str(crowded.render("svg"))
     names = [first_of(each).label for each in lines]
-    assert "float32 avx512 fma-add" in names
+    assert "float32 AVX-512 FMA + ADD" in names
     assert "DRAM read" in names
     assert "float32 unit-0 fma" not in names
 

@@ -83,7 +83,7 @@ def on_terminal(profile: HardwareProfile, width: int) -> str:
 
 def test_threads_stand_side_by_side_with_theoretical_peak_and_loss() -> None:
     """float32 FMA: 64 FLOP a cycle at 4 GHz are 256 GFLOP/s a core; 98.5 % of it was reached."""
-    row = row_of(grid_of(rich_profile(), "Compute ceilings, hardware"), "float32", "avx512", "fma")
+    row = row_of(grid_of(rich_profile(), "Compute ceilings, hardware"), "float32", "AVX-512", "FMA")
     assert 64 * CLOCK_HZ == 256e9
     assert (row["1 thread"], row["theoretical (1)"], row["loss (1)"]) == (
         "252 GFLOP/s",
@@ -114,9 +114,9 @@ def test_types_run_from_wide_to_narrow_and_of_each_the_highest_comes_first() -> 
         *("float64", "float32", "bfloat16", "int32", "int8")
     ]
     assert [row[1:3] for row in rows if row[0] == "float32"][:3] == [
-        ("avx512", "fma-add"),
-        ("avx512", "fma"),
-        ("avx2", "fma-add"),
+        ("AVX-512", "FMA + ADD"),
+        ("AVX-512", "FMA"),
+        ("AVX2", "FMA + ADD"),
     ]
 
 
@@ -148,10 +148,10 @@ def test_levels_say_whether_their_size_was_found_and_how_many_cycles_away_they_a
 
 def test_doubtful_figures_are_marked_and_the_reason_is_said() -> None:
     report = rich_profile().report(TODAY)
-    row = row_of(grid_of(rich_profile(), "Compute"), "float64", "avx2", "fma")
+    row = row_of(grid_of(rich_profile(), "Compute"), "float64", "AVX2", "FMA")
     assert (row["1 thread"], row["2 threads"]) == ("63.0 GFLOP/s", "? 126 GFLOP/s")
     assert notes_of(report, "Unreliable figures, marked ?") == (
-        "float64 avx2 fma on 2 threads – a second kernel reached 8.2 % more",
+        "float64 AVX2 FMA on 2 threads – a second kernel reached 8.2 % more",
     )
 
 
@@ -205,7 +205,7 @@ def test_the_rest_is_said_too() -> None:
         "Source measured 3 days ago (2026-03-04) · effort default",
         "dispatch of linear 1.22 µs 1.10 µs 4.0 % measured [7]",
         "contention: in 175 of 15112 bursts a thread lost its CPU; they are left out",
-        "clock x lanes x pipes; the clock as measured; int8 avx512-vnni dot: 2 x 4 GHz x 256"
+        "clock x lanes x pipes; the clock as measured; int8 AVX-512-VNNI dot: 2 x 4 GHz x 256"
         " FLOP per cycle; L1 read: two loads of 64 byte per cycle",
     ):
         assert words in lines

@@ -210,7 +210,7 @@ def test_a_layer_is_a_row() -> None:
     assert grid_of(of(tiny()), "Layers").rows == (
         (
             *("fc", "last", "w2a2", "2-bit", "100 kB → 10.0 kB", "int8", "100 µs → 10.0 µs"),
-            *("DRAM read → int8 avx512-vnni dot", "no kernel"),
+            *("DRAM read → int8 AVX-512-VNNI dot", "no kernel"),
         ),
     )
     timed = layer(
@@ -448,7 +448,6 @@ def test_equal_quantizations_give_equal_pictures() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"summary": "fast"}, "summary is 'fast', but follows as"),
         ({"what_ifs": []}, "what_ifs: expected one or more"),
         ({"kind": "quantisation"}, "did you mean 'quantization'"),
         ({"companions": []}, "unknown key 'companions'"),
@@ -619,8 +618,8 @@ def test_the_roof_has_the_ceilings_of_floats_and_of_what_is_executed() -> None:
     found = bandwidth_only()
     lines = lines_of(found.analysis, found.what_if)
     assert [each.label.rpartition(" ")[0].rpartition(" ")[0] for each in lines.ceilings] == [
-        *("int8 avx512-vnni dot", "int8 torch conv"),
-        *("float32 avx512 fma", "float32 torch conv", "float32 torch gemm"),
+        *("int8 AVX-512-VNNI dot", "int8 torch conv"),
+        *("float32 AVX-512 FMA", "float32 torch conv", "float32 torch gemm"),
     ]
     assert all(each.main for each in lines.ceilings)
     # Diagonals go up to the highest of them: 2092 GFLOP/s over 41.3 GB/s.

@@ -11,6 +11,7 @@ from roofline.analysis.library_times import times_by_type
 from roofline.analysis.words import sum_s, time_of
 from roofline.design.comparison.cells import Cell
 from roofline.design.comparison.ratios import MeasuredRounds, Ratio, ratio_of_predictions
+from roofline.machine.roof import ceiling_text
 
 _SAME = 1.05  # Ratios below this count as 1
 
@@ -225,12 +226,13 @@ class Part:
         said = f"{name}: {whole_percent(self.share)} of {whose}"
         if not self.ceiling or self.eager_min_time_s is None:
             return said
+        ceiling = ceiling_text(self.ceiling)
         reached = self.eager_min_time_s / self.time_s if self.time_s else 1.0
         if reached < _NEAR_ITS_ROOF:
-            return f"{said}, at {whole_percent(reached)} of {self.ceiling}"
+            return f"{said}, at {whole_percent(reached)} of {ceiling}"
         if self.ceiling_share >= _WHOLE:
-            return f"{said}, limited by {self.ceiling}"
-        return f"{said}, {whole_percent(self.ceiling_share)} of that limited by {self.ceiling}"
+            return f"{said}, limited by {ceiling}"
+        return f"{said}, {whole_percent(self.ceiling_share)} of that limited by {ceiling}"
 
 
 def parts_of(analysis: Analysis, kind: Kind) -> tuple[Part, ...]:

@@ -37,6 +37,7 @@ from roofline.design.comparison.differences import whole_percent
 from roofline.design.comparison.models import UNCERTAIN, Quantity, ceilings, provenance
 from roofline.design.comparison.ratios import Ratio
 from roofline.machine.hardware import describe_threads
+from roofline.machine.roof import ceiling_text
 
 if TYPE_CHECKING:
     from roofline.design.comparison.result import Comparison
@@ -152,7 +153,7 @@ def _knows_fit(comparison: Comparison) -> bool:
 
 
 def _ceiling_text(shares: Sequence[tuple[str, float]]) -> str:
-    return f"{shares[0][0]} {format_percent(shares[0][1])}" if shares else MISSING
+    return f"{ceiling_text(shares[0][0])} {format_percent(shares[0][1])}" if shares else MISSING
 
 
 def _shown(comparison: Comparison, only: Sequence[str]) -> list[Quantity]:

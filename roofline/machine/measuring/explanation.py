@@ -9,6 +9,7 @@ from pathlib import Path
 from roofline.core.units import format_capacity, format_si
 from roofline.machine.hardware import HardwareProfile, describe_threads
 from roofline.machine.measuring.estimation import BURST_S, BUSY, PEAK_QUANTILE
+from roofline.machine.roof import kernel_lines
 from roofline.machine.system.host_state import (
     Frequency,
     HostState,
@@ -30,13 +31,15 @@ class KernelPlan:
     """Kernels of this host, by their names in tables.
 
     ``lacking``: units that the CPU lacks, with the missing instruction sets. ``refused``: units
-    that cannot run, with the reason. ``used_sets``: instruction sets with a kernel.
+    that cannot run, with the reason. ``used_sets``: instruction sets with a kernel. ``names``: of
+    the kernels.
     """
 
     measured: tuple[str, ...]
     lacking: Mapping[str, str] = field(default_factory=dict[str, str])
     refused: Mapping[str, str] = field(default_factory=dict[str, str])
     used_sets: frozenset[str] = frozenset()
+    names: tuple[str, ...] = ()
 
 
 def explain(
@@ -57,6 +60,7 @@ def explain(
     sections = {
         "Cores": _cores(host_state, threads),
         "Instruction sets": _sets(host_state, kernels),
+        "Kernels": tuple(f"{line}." for line in kernel_lines(kernels.names)),
         "Timing": _TIMING,
         "Clock": _clock(host_state.frequency),
         "Caches": _caches(host_state.topology),
