@@ -26,6 +26,7 @@ OPTIONS = {
     "algorithm": "--all-reduce",
     "axes": "--sweep",
     "inputs": "--input",
+    "operators_measured": "--operators measured",
     "overwrite": "--force",
     "sharded": "--sharded-optimizer",
     "time_limit_s": "--time-limit",

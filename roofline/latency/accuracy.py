@@ -356,10 +356,10 @@ _UNKNOWN_BECAUSE = {
     "operator_error": "no operators were predicted",
     "close_pairs_right": "no two predicted models differ by 5 to 50 % in time",
     "bound_validity": "no operator has a minimum time",
-    "ratio_error": "no designs were predicted; add --designs",
+    "ratio_error": "no designs were predicted; add {designs}",
     "interval_coverage": "no prediction has an interval",
     "noise_floor": "no run was remeasured",
-    "measured_operators_mape": "no operators were timed alone; add --operators measured",
+    "measured_operators_mape": "no operators were timed alone; add {operators}",
 }
 
 
@@ -368,7 +368,10 @@ def failure(condition: Condition, totals: ValidationTotals) -> str:
     name, limit = condition.quantity.name, float(condition.limit)
     value: float | None = getattr(totals, name)
     if value is None:
-        return f"{name} is unknown: {_UNKNOWN_BECAUSE.get(name, 'no run was predicted')}"
+        reason = _UNKNOWN_BECAUSE.get(name, "no run was predicted").format(
+            designs=argument("designs", True), operators=argument("operators_measured", True)
+        )
+        return f"{name} is unknown: {reason}"
     fails = value > limit if condition.sign == ">" else value < limit
     if not fails:
         return ""

@@ -213,13 +213,13 @@ def _figures(validation: Validation) -> Grid:
         ],
         {
             "Metric": lambda name: FIGURES[name][0],
-            "In --fail-if": lambda name: name,
+            "Quantity": lambda name: name,
             "Value": lambda name: shown(name, getattr(totals, name)),
             "Noise floor": lambda name: shown(name, noise_of.get(name, getattr(noise, name, None))),
             "Cases": cases,
         },
-        left=("Metric", "In --fail-if"),
-        narrow=("In --fail-if", "Cases"),
+        left=("Metric", "Quantity"),
+        narrow=("Quantity", "Cases"),
     )
 
 

@@ -102,7 +102,7 @@ def measure_node_links(
     if len(links) < len(routes):
         conditions.append(
             f"NUMA: {len(routes) - len(links)} of {len(routes)} links between nodes not measured,"
-            " no time left; use --thorough"
+            " no time left; the effort 'thorough' has more"
         )
     if pages_migrate(ROOT):
         conditions.append(

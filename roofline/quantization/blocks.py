@@ -20,6 +20,7 @@ from roofline.core.units import (
     sum_known,
 )
 from roofline.design.advice.subject import Time
+from roofline.errors import argument
 from roofline.machine.roof import ceiling_text
 from roofline.placement import Bound
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy, width_text
@@ -345,7 +346,7 @@ def _layers(layers: Sequence[LayerWhatIf], most: int) -> Grid:
 
 
 def _shown(most: int, every: int) -> str:
-    return f"{most} of {every} (--top {every} for all), " if most < every else ""
+    return f"{most} of {every} ({argument('top', every)} for all), " if most < every else ""
 
 
 def _traffic(layers: Sequence[LayerWhatIf]) -> str:
@@ -527,7 +528,7 @@ def proposal_grid(proposal: Proposal, layers: Sequence[LayerWhatIf]) -> Grid:
         return f"{words} and {counted(more, 'other')}" if more > 0 else words
 
     return table(
-        "Proposed bits (apply a saved .json with --policy)",
+        f"Proposed bits (apply a saved .json with {argument('policy')})",
         sorted(by_bits.items()),
         {
             "bits": lambda of: bits_text(LayerBits(weights=of[0][0], activations=of[0][1])),

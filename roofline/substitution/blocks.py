@@ -23,6 +23,7 @@ from roofline.core.units import (
     format_s,
     sum_known,
 )
+from roofline.errors import argument
 from roofline.substitution.costs import launch_times
 
 if TYPE_CHECKING:
@@ -56,7 +57,9 @@ def optimization_blocks(found: Optimization, view: View) -> Iterable[Block]:
     rejected = rejected_groups(found.rejected)
     lines = [rejected_line(each, found.figures_before.cost_s) for each in rejected[:most]]
     if rest := sum(map(len, rejected[most:])):
-        lines.append(f"{rest} more (--top {len(rejected)}; complete list in .csv and .json)")
+        lines.append(
+            f"{rest} more ({argument('top', len(rejected))}; complete list in .csv and .json)"
+        )
     yield from notes("Rejected rewrites, closest to break-even first", lines)
     if found.rounds:
         yield _timings(found.rounds)
@@ -225,7 +228,7 @@ def _rewrites(found: Optimization, groups: Sequence[Rewrites], top: int) -> Grid
 
     sums: list[tuple[str, ...]] = []
     if rest := [each for group in groups[top:] for each in group]:
-        sums.append(total(f"{len(rest)} more (--top {len(groups)})", saving_of(rest)))
+        sums.append(total(f"{len(rest)} more ({argument('top', len(groups))})", saving_of(rest)))
     if (number := len(found.substitutions)) > 1:
         sums.append(total(f"all {number}", whole_s - found.figures_after.cost_s))
     title = "Rewrites of the slower candidate" if found.is_kept else "Applied rewrites"
@@ -332,8 +335,8 @@ def _search(found: Optimization) -> Iterable[tuple[str, str]]:
     pieces = f" in {search.pieces} pieces" if search.pieces > 1 else ""
     ended = {
         "exhausted": "search space exhausted",
-        "budget": f"budget of {found.budget:,} exhausted (--budget)",
-        "time": "time limit (--time-limit)",
+        "budget": f"budget exhausted ({argument('budget', found.budget)})",
+        "time": f"time limit ({argument('time_limit_s')})",
     }[search.ended]
     yield (
         "Search",
@@ -341,7 +344,7 @@ def _search(found: Optimization) -> Iterable[tuple[str, str]]:
         f" {search.duplicates:,} duplicates · {search.pruned:,} pruned by cost ·"
         f" {format_s(search.seconds, 2)} · ended: {ended}",
     )
-    fused = " · operator fusion (--fused)" * found.is_fused
+    fused = f" · operator fusion ({argument('fused', True)})" * found.is_fused
     yield (
         "Settings",
         f"cost: {found.cost_name} · α {found.alpha:g} · budget {found.budget:,} ·"

@@ -98,4 +98,4 @@ def test_list_and_show_speak_of_no_threads_of_a_device(
     said = capsys.readouterr().out
     assert "thread" not in said
     assert "https://" in said
-    assert "bfloat16 tensor-core mma, float16 tensor-core mma – dense: half of the 1978.9" in said
+    assert "bfloat16 tensor-core MMA, float16 tensor-core MMA – dense: half of the 1978.9" in said

@@ -108,7 +108,7 @@ def test_one_formula_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "message"),
     [
         (["aten.convolutoin"], "no formula for 'aten.convolutoin'; the nearest are aten.convol"),
-        (["mm", "--type", "polling"], "--type 'polling': expected "),
+        (["mm", "--type", "polling"], "--type polling: expected "),
         (["--type", "softmax", "aten.mm"], "no formula for 'aten.mm'"),
         (["--batch", "3"], "--batch has no effect without --missing MODEL"),
         (["--train"], "--train has no effect without --missing MODEL"),

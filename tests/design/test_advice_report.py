@@ -111,7 +111,7 @@ def test_no_more_than_asked_for_are_shown() -> None:
     report = advice(*[FOLD] * 12).report()
     (_, grid) = [block for block in report.blocks if isinstance(block, Grid)]
     assert len(grid.rows) == 10
-    assert ("Not shown", "2 more findings (--top 12)") in [
+    assert ("Not shown", "2 more findings (top=12)") in [
         line for block in report.blocks if isinstance(block, KeyValueBlock) for line in block.lines
     ]
 

@@ -176,7 +176,7 @@ def test_the_summary_counts_conditions_and_changes() -> None:
     more = check(cost(flop=1005, launches=11), "flop>+1%", "launches>+0", baseline=cost())
     assert more.summary == "net fails 1 of 2 conditions"
     assert check(cost(flop=1001), baseline=cost()).summary == (
-        "net: no conditions (--fail-if); 1 total changed"
+        "net: no conditions (fail_if); 1 total changed"
     )
 
 

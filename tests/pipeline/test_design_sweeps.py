@@ -162,7 +162,7 @@ def test_a_point_that_cannot_be_built_is_a_reason_and_no_crash(machine: Hardware
         ((STANDARD, SEPARABLE), "chanels=8,size=7", "did you mean 'channels'"),
         ((STANDARD, SEPARABLE), "channels=8", "the variable 'size' of .* has no axis"),
         ((STANDARD, STANDARD), "channels=8,size=7", "duplicate design"),
-        ((STANDARD,), "channels=8,size=7", "requires two designs"),
+        ((STANDARD,), "channels=8,size=7", "requires at least two designs, got 1"),
         ((STANDARD, "saved.json"), "channels=8,size=7", "cannot be swept"),
         ((STANDARD, SEPARABLE), "channels=8,size=7,batch=0|1", "whole numbers from 1"),
         ((STANDARD, SEPARABLE), "channels=8,size=7,dtype=int8", "floating-point type"),

@@ -131,10 +131,10 @@ def test_ceilings_are_those_of_the_types_in_use_or_the_highest_of_all_others_too
     # All of the type in use, with the library's; of every other type the highest of the hardware.
     assert len(every) == 8
     labels = [each.label for each in every]
-    assert "float32 avx512 fma 523 GFLOP/s" in labels
+    assert "float32 AVX-512 FMA 523 GFLOP/s" in labels
     assert [each.label for each in every if not each.main] == [
-        "bfloat16 avx512-bf16 dot 1.05 TFLOP/s",
-        "float64 avx512 fma 262 GFLOP/s",
+        "bfloat16 AVX-512-BF16 dot 1.05 TFLOP/s",
+        "float64 AVX-512 FMA 262 GFLOP/s",
     ]
     assert {each.label for each in every if each.kind == "library"} == {
         "float32 torch gemm 208 GFLOP/s",
@@ -142,7 +142,7 @@ def test_ceilings_are_those_of_the_types_in_use_or_the_highest_of_all_others_too
     }
     assert len(roof_lines(resnet(), "in use").ceilings) == 6
     texts = [each.get_text() for each in drawn(resnet()).axes[0].texts]
-    assert "bfloat16 avx512-bf16 dot 1.05 TFLOP/s" not in texts
+    assert "bfloat16 AVX-512-BF16 dot 1.05 TFLOP/s" not in texts
 
 
 def test_ridge_points_use_the_main_data_type_and_cuts_the_highest_of_all() -> None:

@@ -252,10 +252,10 @@ def test_those_that_change_most_come_first_and_the_others_are_summed() -> None:
 def test_top_says_how_many_layers_there_are() -> None:
     grid, layers = grid_of(many(), "Layers", top=3), len(many().what_if.layers)
     assert len(grid.rows) == 3 and grid.sums[0][0] == f"{layers - 3} more"
-    assert f": 3 of {layers} (--top {layers} for all), " in grid.title
+    assert f": 3 of {layers} (top={layers} for all), " in grid.title
     assert len(grid_of(many(), "Layers").rows) == 10
     for format in ("md", "html"):
-        assert "2 of 22 (--top 22 " in str(with_kernels().render(format, View(top=2)))
+        assert "2 of 22 (top=22 " in str(with_kernels().render(format, View(top=2)))
 
 
 def test_passes_that_are_alike_are_one_row_and_separate_kernels_come_first() -> None:

@@ -78,7 +78,7 @@ def test_arithmetic_that_stays_gains_nothing() -> None:
     floats = machine({}, {"float32": 1e9})
     model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256))
     analysis = analysis_of(model, 256, 256, profile=floats)
-    said = "2 of 2 layers stay compute-bound (float32 avx2 fma) without gain"
+    said = "2 of 2 layers stay compute-bound (float32 AVX2 FMA) without gain"
     assert unimproved_layers(evaluate_policy(analysis, Policy(first_last=2))) == said
     assert said in quantization(analysis, Policy(first_last=2)).summary
     assert unimproved_layers(evaluate_policy(analysis_of(model, 256, 256), Policy())) == ""

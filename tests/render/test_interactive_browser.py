@@ -22,6 +22,7 @@ from roofline.core.units import (
     format_s,
 )
 from roofline.design.comparison.result import Comparison
+from roofline.machine.roof import ceiling_text
 from roofline.placement import Bound
 from roofline.workload.operators import State
 from roofline.workload.tensors import Role
@@ -264,7 +265,7 @@ def test_hovering_tells_of_the_operator_under_the_pointer(browser: Browser) -> N
     crossing = row.level_bytes[row.level]
     assert said[f"Crosses {row.level}"] == f"{format_bytes(crossing)} (limiting level)"
     assert said["AI"] == f"{format_intensity(row.intensity_flop_per_byte)} FLOP/B"
-    assert said["Limiter"] == f"{row.bound}: {row.ceiling}"
+    assert said["Limiter"] == f"{row.bound}: {ceiling_text(row.ceiling)}"
     assert said["Eager minimum"] == format_s(row.eager_min_time_s)
     bound, predicted, taken, spread, rate, byte, roof, _, share = time_cells(analysis, row)
     assert said["Eager minimum"] == bound
@@ -347,7 +348,7 @@ def test_all_rows_say_what_the_report_says(browser: Browser) -> None:
         assert said["bytes"] == format_bytes(row.traffic_bytes)
         assert said["limiting level"] == f"{row.level} {format_bytes(row.level_bytes[row.level])}"
         assert said["limiting AI"] == format_intensity(row.intensity_flop_per_byte)
-        assert said["limiter"] == row.ceiling
+        assert said["limiter"] == ceiling_text(row.ceiling)
         assert said["eager min"] == bound
         assert (said["predicted"], said["measured"]) == (predicted, taken)
         assert (said["IQR"], said["efficiency"], said["share"]) == (spread, roof, share)
@@ -448,7 +449,7 @@ def test_the_legend_hides_and_shows(browser: Browser) -> None:
     browser.choose("#colour", "module 2")
     assert "layer1.0" in browser.texts("#legend .key-name")
     browser.choose("#colour", "ceiling")
-    browser.click("#legend [data-name='float32 avx512 fma']")
+    browser.click("#legend [data-name='float32 AVX-512 FMA']")
     bound = sum(row.ceiling == "float32 avx512 fma" for row in drawn)
     assert bound and calls() == len(drawn) - bound
     lines = len(browser.values("line.library", "class"))

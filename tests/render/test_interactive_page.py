@@ -19,6 +19,7 @@ from roofline.analysis.page import Strings
 from roofline.core.blocks import View
 from roofline.design.comparison.result import Comparison
 from roofline.errors import InputError
+from roofline.machine.roof import ceiling_text
 from roofline.plots.style import SERIES
 from roofline.render.interactive import SCRIPTS, embedded
 from tests.analysis.examples import (
@@ -118,7 +119,7 @@ def test_columns_hold_every_number_whole() -> None:
         assert columns["flop"][i] == row.flop
         assert columns["traffic_bytes"][i] == row.traffic_bytes
         assert texts[machine["bound"][i]] == row.bound
-        assert texts[machine["ceiling"][i]] == row.ceiling
+        assert texts[machine["ceiling"][i]] == ceiling_text(row.ceiling)
         for name in ("eager_min_time_s", "attainable_flop_per_s", "predicted_s", "predicted_low_s"):
             assert machine[name][i] == getattr(row, name)
         assert machine["measured_s"][i] == row.measured_s

@@ -205,7 +205,7 @@ def test_rows_that_are_left_out_are_counted() -> None:
     )
     grid = grid_of(found, "Applied", View(top=2))
     assert len(grid.rows) == 2
-    assert [row[1] for row in grid.sums] == ["3 more (--top 5)", "all 5"]
+    assert [row[1] for row in grid.sums] == ["3 more (top=5)", "all 5"]
 
 
 def test_how_often_a_rule_was_applied_is_never_cut_off() -> None:
@@ -303,7 +303,7 @@ def test_the_end_of_the_search_is_shown() -> None:
     assert "α 1.05 · budget 300 · 3 rules · captured by torch.export" in found["Settings"]
     pieces = replace(predicted(), statistics=statistics(pieces=4, ended="budget"))
     assert "expanded in 4 pieces" in facts(pieces)["Search"]
-    assert facts(pieces)["Search"].endswith("budget of 300 exhausted (--budget)")
+    assert facts(pieces)["Search"].endswith("budget exhausted (budget=300)")
 
 
 @pytest.mark.parametrize("name", optimizations())

@@ -217,5 +217,5 @@ def test_what_fits_nothing_names_the_nearest(pattern: str, message: str) -> None
 def test_only_those_of_a_kind() -> None:
     found = filter_by_type(catalog(), "softmax")
     assert {each.type for each in found} == {"softmax"}
-    with pytest.raises(InputError, match=r"--type 'sofmax': expected .*did you mean 'softmax'"):
+    with pytest.raises(InputError, match=r"type='sofmax': expected .*did you mean 'softmax'"):
         filter_by_type(catalog(), "sofmax")

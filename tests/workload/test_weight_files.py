@@ -145,4 +145,4 @@ def test_a_pickled_module_that_is_trusted(tmp_path: Path) -> None:
     assert "a pickle that imports torch.nn.modules" in said_of(path)
     source = load_model(StoredModel(str(path), allow_pickle=True))
     assert isinstance(source.module, nn.Sequential)
-    assert "unpickled (--allow-pickle), which runs code" in source.notes[0]
+    assert "unpickled (allow_pickle=True), which runs code" in source.notes[0]

@@ -52,6 +52,7 @@ from roofline.core.blocks import (
 from roofline.core.rows import fields_of
 from roofline.core.text import counted, printable
 from roofline.core.units import MISSING, format_percent, format_s
+from roofline.errors import argument
 from roofline.result import Result, read_result
 
 _NAMES = (
@@ -141,7 +142,7 @@ class Advice(Result):
             )
             yield from notes("Evidence ⇒ change", why)
         if left_out := len(self.findings) - len(shown):
-            fewer = f"{counted(left_out, 'more finding')} (--top {len(self.findings)})"
+            fewer = f"{counted(left_out, 'more finding')} ({argument('top', len(self.findings))})"
             yield KeyValueBlock(lines=(("Not shown", fewer),))
         if self.tried:
             yield from notes("Without a finding", self.tried)

@@ -168,7 +168,7 @@ class Check(Result):
         if self.is_new:
             verdict = f"{model}: new baseline written"
         elif not conditions:
-            verdict = f"{model}: no conditions (--fail-if)"
+            verdict = f"{model}: no conditions ({argument('fail_if')})"
         if self.baseline is None:
             return verdict
         changed = len(self.changes)

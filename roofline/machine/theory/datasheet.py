@@ -19,6 +19,7 @@ from roofline.machine.hardware import (
     Provenance,
     describe_level,
 )
+from roofline.machine.roof import ceiling_text
 from roofline.machine.theory.microarchitectures import Core, Throughput
 
 _TILE_BIT = 8192
@@ -265,7 +266,7 @@ def _bandwidth(sheet: DataSheet, threads: int, bytes_per_s: float, note: str) ->
 def arithmetic_lines(profile: HardwareProfile) -> list[str]:
     """Return each figure of a data-sheet profile with its arithmetic and value per core."""
     figures: list[tuple[str, ComputeCeiling | Bandwidth, float, str]] = [
-        (each.label, each, each.peak_flop_per_s, "FLOP/s") for each in profile.compute
+        (ceiling_text(each.label), each, each.peak_flop_per_s, "FLOP/s") for each in profile.compute
     ]
     figures += [
         (describe_level(level), each, each.peak_bytes_per_s, "B/s")

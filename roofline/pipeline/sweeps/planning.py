@@ -149,7 +149,7 @@ def plan_of(
 
 def _designs(designs: Sequence[object], names: Sequence[str]) -> tuple[Design, ...]:
     if len(designs) < 2:
-        raise InputError("a sweep requires two designs; write roofline compare A B --sweep …")
+        raise InputError(f"a sweep requires at least two designs, got {len(designs)}")
     if names and len(names) != len(designs):
         raise InputError(f"{len(names)} names for {len(designs)} designs")
     found: list[Design] = []

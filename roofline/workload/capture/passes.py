@@ -20,7 +20,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from roofline.core.units import format_bytes
-from roofline.errors import ModelError, RooflineError
+from roofline.errors import ModelError, RooflineError, argument
 from roofline.run import Run
 from roofline.workload.capture import cuda_emulation
 from roofline.workload.capture.fake_tensors import FakeTensors, match_kernel_calls
@@ -296,7 +296,7 @@ class Recording:
         if any(map(is_compiled, self._stage.model.modules())):
             yield (
                 "compiled modules are counted as run without torch.compile, whose fused kernels are"
-                " not visible here (--fused shows traffic after operator fusion)"
+                f" not visible here ({argument('fused', True)} shows traffic after operator fusion)"
             )
         if any(each.op == "aten._nested_tensor_from_mask" for each in self.recorder.records):
             yield (

@@ -26,7 +26,7 @@ from roofline.core.blocks import (
 from roofline.core.rows import fields_of
 from roofline.core.text import counted, printable
 from roofline.core.units import format_bytes, format_shape
-from roofline.errors import InputError, did_you_mean
+from roofline.errors import InputError, argument, did_you_mean
 from roofline.result import Result
 from roofline.run import Run
 from roofline.workload.formulas.registry import Formula, file_of, find, known
@@ -337,7 +337,9 @@ def shared_rules(entries: Iterable[Entry]) -> list[tuple[Entry, ...]]:
 def filter_by_type(entries: Sequence[Entry], type: str) -> tuple[Entry, ...]:
     types = sorted({each.type for each in entries})
     if type not in types:
-        raise InputError(f"--type '{type}': expected {', '.join(types)}{did_you_mean(type, types)}")
+        raise InputError(
+            f"{argument('type', type)}: expected {', '.join(types)}{did_you_mean(type, types)}"
+        )
     return tuple(each for each in entries if each.type == type)
 
 

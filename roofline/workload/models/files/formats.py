@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from roofline.core.text import printable
-from roofline.errors import FileFormatError, ModelError
+from roofline.errors import FileFormatError, ModelError, argument
 
 
 class StoredModel(str):
@@ -111,8 +111,8 @@ SUFFIXES = (*PROGRAM, *TORCH[:2], *ONNX)
 """Suffixes in messages and completion."""
 
 _FOREIGN = {
-    ".safetensors": "weights without a model; name a model factory too: file.py:Model"
-    " --weights FILE",
+    ".safetensors": "weights without a model; name a model factory too: file.py:Model and"
+    " {weights}",
     ".gguf": "weights for llama.cpp without a model",
     ".h5": "a Keras model; export it as .onnx",
     ".keras": "a Keras model; export it as .onnx",
@@ -126,7 +126,7 @@ _FOREIGN = {
     ".ort": "a model in ONNX Runtime's own format; use the original .onnx",
     ".xml": "not a supported model file; for OpenVINO use the original .onnx",
     ".npz": "arrays without a model",
-    ".pkl": "a pickle; if you trust it, rename it to .pt and add --allow-pickle",
+    ".pkl": "a pickle; if you trust it, rename it to .pt and add {allow_pickle}",
 }
 
 
@@ -142,4 +142,5 @@ def check_foreign(path: Path) -> None:
     """Reject files of other programs by their suffix."""
     what = _FOREIGN.get(path.suffix.lower())
     if what is not None:
+        what = what.format(weights=argument("weights"), allow_pickle=argument("allow_pickle", True))
         raise FileFormatError(f"{path}: {what} ({READ})")

@@ -65,8 +65,10 @@ def _reading(path: Path, how: str) -> Iterator[None]:
         ) from error
 
 
-UNPICKLED = "unpickled (--allow-pickle), which runs code in the file"
-"""Note on a trusted file."""
+def unpickled(path: Path) -> str:
+    """Return the note on a trusted file."""
+    allowed = argument("allow_pickle", True)
+    return f"{NOTE}{path.name}: unpickled ({allowed}), which runs code in the file"
 
 
 # -- TorchScript -----------------------------------------------------------------------------------
@@ -180,7 +182,7 @@ def _exported(path: Path, *, allow_pickle: bool) -> Source:
         module=module,
         default_inputs=inputs,
         input_notes=notes,
-        notes=(f"{NOTE}{path.name}: {UNPICKLED}",) if allow_pickle else (),
+        notes=(unpickled(path),) if allow_pickle else (),
     )
 
 
@@ -232,7 +234,7 @@ def _pickled(path: Path, *, allow_pickle: bool) -> Source:
     """Return the module that `torch.save` pickled into a file."""
     found = _load_saved(path, allow_pickle=allow_pickle)
     if isinstance(found, torch.nn.Module):
-        return Source(name=str(path), module=found, notes=(f"{NOTE}{path.name}: {UNPICKLED}",))
+        return Source(name=str(path), module=found, notes=(unpickled(path),))
     if isinstance(found, Mapping):
         raise ModelError(
             f"{path}: weights without a model; name a model factory (file.py:Model), and"

@@ -333,7 +333,7 @@ def build_config(
     if "quantization_config" in settings.base:
         notes.append(
             f"{origin} describes quantized weights, counted here in the type of the activations"
-            " (lower bit widths: --weight-bits)"
+            " (lower bit widths: `roofline llm --weight-bits`)"
         )
     values = {key: value for key, value in settings.all.items() if key not in _IGNORED}
     _check_values(config_class, settings)
