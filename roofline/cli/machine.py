@@ -35,7 +35,6 @@ from roofline.core.blocks import Report, View, escape_report, notes
 from roofline.core.text import counted
 from roofline.core.units import parse_clock, parse_transfer_rate
 from roofline.errors import InputError, MeasurementError
-from roofline.run import VARIED
 
 if TYPE_CHECKING:
     from roofline.machine.hardware import Effort, HardwareProfile
@@ -286,9 +285,6 @@ def validate(
     output.check(Validation)
     from roofline.pipeline.validations import validate
 
-    for name in VARIED[:-1]:
-        if isinstance(run[name], list):
-            run[name] = _each_once(run[name])
     with progress_bar("Validating") as progress:
         result = validate(
             _each_once(models),

@@ -84,7 +84,8 @@ def entries() -> Sequence[Entry]:
 def find_hardware(name_or_file: str) -> Path:
     """Return the file of a profile, by path, name or alias.
 
-    Case, spaces, dashes and underscores are ignored. An exact name takes precedence over an alias.
+    Case, spaces, dashes, underscores and the order of words are ignored, and the vendor may be
+    left out. An exact name takes precedence over an alias.
     """
     path = Path(name_or_file)
     if path.suffix == ".toml" or path.name != name_or_file:
@@ -101,16 +102,17 @@ def find_hardware(name_or_file: str) -> Path:
 
     def is_same(other: str) -> bool:
         one, another = (_SEPARATORS.sub("", each.lower()) for each in (name_or_file, other))
-        return one == another
+        without_vendor = [each for each in _words(other) if each not in _VENDORS]
+        return one == another or _words(name_or_file) in (_words(other), without_vendor)
 
-    words = set(_SEPARATORS.split(name_or_file.lower()))
+    words = set(_words(name_or_file))
     by_name = [each for each in known if is_same(each.name)]
     by_alias = [each for each in known if any(map(is_same, each.aliases))]
     # All words occur in the profile's name or in one alias.
     family = [
         each
         for each in known
-        if any(words <= set(_SEPARATORS.split(one.lower())) for one in (each.name, *each.aliases))
+        if any(words <= set(_words(one)) for one in (each.name, *each.aliases))
     ]
     named = by_name or by_alias
     if len(named) == 1:
@@ -126,6 +128,14 @@ def find_hardware(name_or_file: str) -> Path:
         f"unknown hardware '{name_or_file}'{hint}"
         " (see `roofline hardware list`, or give a .toml file)"
     )
+
+
+_VENDORS = ("amd", "apple", "intel", "nvidia")
+
+
+def _words(name: str) -> list[str]:
+    """Return the words of a name in alphabetical order; ``80 GB`` is one."""
+    return sorted(_SEPARATORS.split(re.sub(r"(?<=\d)[\s_-]+(?=gb\b)", "", name.lower())))
 
 
 def _is_whole(name: str, entry: Entry) -> bool:

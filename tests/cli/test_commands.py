@@ -218,7 +218,7 @@ def test_a_profile_of_this_machine_is_shown_as_far_as_it_still_holds(
     assert run(["hardware", "show"]) == 0
     captured = capsys.readouterr()
     assert "gemm" not in captured.out
-    assert "fma" in captured.out
+    assert "FMA" in captured.out
     assert "the profile is from another host" in captured.err
     assert "measured with torch 1.13.0" in captured.err
     # A threads option is checked against that machine, and the warnings are the analysis's too.

@@ -69,7 +69,7 @@ def test_nothing_given_leaves_all_to_the_pipeline(fake: StandIn) -> None:
 
 
 def test_every_option_reaches_the_pipeline(fake: StandIn) -> None:
-    line = "a b a --batch 1 --batch 8 --batch 1 --threads 2 --dtype float32 --dtype bfloat16"
+    line = "a b a --batch 1 --batch 8 --threads 2 --dtype float32 --dtype bfloat16"
     line += " --channels-last --seq 64 --operators measured --designs --quick --force"
     assert run(["validate", *line.split()]) == 0
     assert fake.asked == [
@@ -88,6 +88,14 @@ def test_every_option_reaches_the_pipeline(fake: StandIn) -> None:
             },
         )
     ]
+
+
+def test_a_value_given_twice_is_refused_as_in_other_commands(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["validate", "resnet18", "--threads", "1", "--threads", "1"]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error == "roofline: error: --threads 1: given twice; give it once"
 
 
 def test_files_and_formats(

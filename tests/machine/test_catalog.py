@@ -144,6 +144,17 @@ def test_names_and_aliases_ignore_case_spaces_dashes_and_underscores() -> None:
         assert catalog.load_hardware(name).name == "zx7-one"
 
 
+def test_words_are_in_any_order_with_or_without_the_vendor() -> None:
+    keep("zx7-pcie", "NVIDIA ZX7 80GB PCIe")
+    keep("zx7-max", "NVIDIA ZX7 Max 80GB PCIe")
+    for name in ("zx7 80gb pcie", "ZX7 PCIe 80 GB", "nvidia pcie-zx7-80gb", "PCIe zx7"):
+        assert catalog.load_hardware(name).name == "zx7-pcie", name
+    for name in ("zx7 40gb pcie", "zx7 80gb", "zx70 80gb pcie", "zx7 80gb pcie super"):
+        with pytest.raises(HardwareError):
+            catalog.find_hardware(name)
+    assert catalog.load_hardware("a100 80gb pcie").name == "a100-pcie-80gb"
+
+
 def test_an_exact_name_comes_before_an_alias() -> None:
     keep("zx7")
     keep("zx7-pcie", "zx7", "ZX 7")

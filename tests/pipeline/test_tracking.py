@@ -407,3 +407,13 @@ def test_resnet18_costs_what_an_analysis_says(train: bool) -> None:
         assert getattr(tracked.cost, name) == getattr(found, name), name
     assert tracked.cost.types == found.types
     assert tracked.peak_memory_bytes == found.peak_memory_bytes
+
+
+def test_the_update_of_tied_parameters_belongs_to_the_first_module_that_holds_them() -> None:
+    model = torch.nn.ModuleDict({name: torch.nn.Linear(4, 4, bias=False) for name in "ab"})
+    model["b"].weight = model["a"].weight
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model["b"].weight.grad = torch.ones(4, 4)
+    with track(model) as tracked:
+        optimizer.step()
+    assert [each.name for each in tracked.cost.modules] == ["a"]

@@ -262,6 +262,27 @@ def test_what_asks_for_a_gpu_is_told_so() -> None:
     assert "\n" not in said
 
 
+class Moving(torch.nn.Module):
+    """Moves itself in forward, as code for one GPU does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.cuda()
+        return self.layer(x)
+
+
+def test_a_module_that_moves_itself_to_a_gpu_takes_one_clear_line() -> None:
+    with pytest.raises(ModelError) as raised:
+        ran(Moving(), (2, 3), device="cuda")
+    assert str(raised.value).endswith(
+        "forward moves the weights of the model to another device or type; remove .cuda() and .to()"
+        " of modules from forward"
+    )
+
+
 @pytest.mark.parametrize("train", [False, True])
 def test_a_tensor_that_is_moved_to_a_gpu_ends_no_process(train: bool) -> None:
     """Autograd would, for a fake on a device that torch does not have."""

@@ -21,7 +21,6 @@ from roofline.analysis.tables import TITLES, group_identical_calls
 from roofline.analysis.words import (
     base_s,
     basis_text,
-    ceiling_text,
     headline_subject,
     kind_of_time,
     location_text,
@@ -53,6 +52,7 @@ from roofline.core.rows import fields_of
 from roofline.core.text import counted, printable
 from roofline.core.units import MISSING, format_percent, format_s
 from roofline.errors import argument
+from roofline.machine.roof import ceiling_text
 from roofline.result import Result, read_result
 
 _NAMES = (

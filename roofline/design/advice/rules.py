@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from roofline.analysis import Analysis, Finding, OperatorRow, rank
-from roofline.analysis.words import ceiling_text, kind_of_time, sum_s, time_of, whole_s
+from roofline.analysis.words import kind_of_time, sum_s, time_of, whole_s
 from roofline.core.text import counted
 from roofline.core.units import format_bytes, format_percent, format_s
 from roofline.design.advice.convolutions import (
@@ -26,6 +26,7 @@ from roofline.design.advice.subject import (
     minimum_s,
 )
 from roofline.latency.prediction import OperatorPredictor
+from roofline.machine.roof import ceiling_text
 
 _OVERHEADS = {
     "convolution": "dispatch of convolution",

@@ -125,6 +125,9 @@ def model_error(error: BaseException, name: str, paths: Mapping[int, str]) -> Mo
         case _ if any(each in text for each in _NO_CUDA):
             text = "the model needs a GPU, and torch has none here"
             fix = f"use {argument('device', 'cpu')}, or remove CUDA calls from the model"
+        case _ if "Couldn't swap" in text:
+            text = "forward moves the weights of the model to another device or type"
+            fix = "remove .cuda() and .to() of modules from forward"
         case RuntimeError() | ValueError():
             pass
         case _:

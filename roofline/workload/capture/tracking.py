@@ -185,7 +185,8 @@ class Tracking:
         self._recorder.is_updating = True
         for each in tensors_in(dict(optimizer.state)):
             self._tensors.known(each, Role.OPTIMIZER_STATE)
-        for path, module in self._model.named_modules():
+        # Tied parameters belong to the first module, as in `note_parameter_owners`.
+        for path, module in reversed(list(self._model.named_modules())):
             own = list(module.parameters(recurse=False))
             if own:
                 self._recorder.own(own, without_compile_wrapper(path))
