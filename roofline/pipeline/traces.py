@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -259,8 +260,7 @@ class _Counted:
         device = "cuda" if roof.profile.device != "cpu" else "cpu"
         self._run = Run(device=device)
         self._calls: LoggedCalls = LoggedCalls(self._run)
-        self._is_counted = is_counted
-        self._known: dict[str, bool] = {}
+        self._is_counted = functools.cache(is_counted)
         self._records: dict[tuple[str, Any, str], OperatorRecord | str] = {}
         self._forward: dict[int, int] = {}
         events = nesting.trace.events
@@ -288,7 +288,8 @@ class _Counted:
         # Where none is like another, the one of median time stands for them.
         ordered = sorted(range(len(steps)), key=lambda n: times[n].times.time_s)
         middle_key = keys[ordered[(len(steps) - 1) // 2]]
-        most = max(keys, key=lambda key: (keys.count(key), key == middle_key))
+        calls = Counter(keys)
+        most = max(calls, key=lambda key: (calls[key], key == middle_key))
         alike = [n for n, key in enumerate(keys) if key == most]
         if len(alike) < len(steps):
             others = ", ".join(each.name for n, each in enumerate(steps) if n not in alike)
@@ -360,10 +361,7 @@ class _Counted:
             for place in nesting.around(operator):
                 if trace.events.kind[place] != Kind.OPERATOR or signature_of(trace, place) is None:
                     continue
-                name = trace.name_of(place)
-                if name not in self._known:
-                    self._known[name] = self._is_counted(name)
-                if self._known[name]:
+                if self._is_counted(trace.name_of(place)):
                     found = place
             self._chosen[key] = found
         return self._chosen[key]

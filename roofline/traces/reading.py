@@ -460,15 +460,19 @@ class _Reader:
             make, parts = _details, (*rest, collective)
         else:
             return 0
-        key = repr(parts)
-        if key not in self._numbers:
-            try:
+        return self._place(make, *parts)
+
+    def _place(self, make: Callable[..., Signature | Details], *parts: Any) -> int:
+        """Return the place of what `make` returns of some parts; 0 where these are damaged."""
+        try:
+            key = repr(parts)
+            if key not in self._numbers:
                 found = make(*parts)
-            except ValueError:
-                self._damaged_shapes += 1
-                return 0
-            self._numbers[key] = len(self._details)
-            self._details.append(found)
+                self._numbers[key] = len(self._details)
+                self._details.append(found)
+        except (ValueError, RecursionError):
+            self._damaged_shapes += 1
+            return 0
         return self._numbers[key]
 
     def _take_node(self, node: dict[str, Any]) -> None:
@@ -483,28 +487,11 @@ class _Reader:
             if isinstance(each, dict) and "name" in each
         }
         identity, parent = node.get("id"), node.get("ctrl_deps")
-        if not isinstance(identity, int):
+        if not isinstance(identity, int) or not 0 <= identity < _MOST:
             return
         self._parents[identity] = parent if isinstance(parent, int) else -1
-        types = [str(each) for each in _each(given.get("types"))]
-        if not types or "::" not in str(node.get("name")):
+        if not given.get("types") or "::" not in str(node.get("name")):
             return
-        lists = [each for each in types if "[Tensor" in each]
-        key = repr(given)
-        if key not in self._numbers:
-            try:
-                found = Signature(
-                    dims=_shapes(given.get("shapes")),
-                    types=tuple(map(_kineto_type, types)),
-                    strides=_shapes(given.get("strides")),
-                    values=tuple(map(_concrete, _each(given.get("values")), types)),
-                    list_type=next(map(_element_type, lists), ""),
-                )
-            except ValueError:
-                self._damaged_shapes += 1
-                return
-            self._numbers[key] = len(self._details)
-            self._details.append(found)
         self._add(
             Kind.OPERATOR,
             _name(node["name"]),
@@ -514,7 +501,9 @@ class _Reader:
             external=identity,
             sequence=attributes.get("seq_id"),
             record=attributes.get("rf_id"),
-            detail=self._numbers[key],
+            detail=self._place(
+                _signature_of_node, *map(given.get, ("shapes", "types", "strides", "values"))
+            ),
         )
 
     def _nested(self, identities: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -602,7 +591,7 @@ def _strings(value: object) -> tuple[str, ...]:
 
 
 def _list(value: object, depth: int = _DEEPEST) -> tuple[Any, ...]:
-    """Return a list of integers and of such lists as tuples.
+    """Return a list of integers, or of such lists, as tuples.
 
     Raises:
         ValueError: something else, too large a number, or too many levels.
@@ -617,6 +606,8 @@ def _list(value: object, depth: int = _DEEPEST) -> tuple[Any, ...]:
             found.append(each)
         else:
             found.append(_list(each, depth - 1))
+    if len({*map(type, found)}) > 1:
+        raise ValueError("sizes and shapes in one list")
     return tuple(found)
 
 
@@ -649,6 +640,18 @@ def _details(device: Any, byte: Any, kernel: Any, collective: Any) -> Details:
         device=device if isinstance(device, int) and abs(device) < _MOST else 0,
         bytes=byte if isinstance(byte, int) and 0 <= byte < _MOST else None,
         collective=collective,
+    )
+
+
+def _signature_of_node(dims: Any, types: Any, strides: Any, values: Any) -> Signature:
+    written = _strings(types)
+    lists = [each for each in written if "[Tensor" in each]
+    return Signature(
+        dims=_shapes(dims),
+        types=tuple(map(_kineto_type, written)),
+        strides=_shapes(strides),
+        values=tuple(map(_concrete, _each(values), written)),
+        list_type=next(map(_element_type, lists), ""),
     )
 
 

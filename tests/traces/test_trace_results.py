@@ -80,6 +80,27 @@ def test_shapes_that_do_not_fit_the_operator_are_no_count(tmp_path: Path) -> Non
     assert sum(each.calls for each in found.unmodeled) == 4
 
 
+@pytest.mark.parametrize(
+    ("name", "dims", "values"),
+    [
+        ("aten::slice", [[8], [], [], [], []], ["", "1", "0", "4", "1"]),
+        ("aten::sum", [[8], [], [], []], ["", f"[{10**30}]", "False", ""]),
+        ("aten::sum", [[8], [], [], []], ["", "[0]", "False", str(-(10**30))]),
+    ],
+)
+def test_values_that_do_not_fit_the_operator_are_no_count(
+    tmp_path: Path, name: str, dims: Any, values: Any
+) -> None:
+    events = Events()
+    types = ["float", *["Scalar"] * (len(dims) - 1)]
+    logged: Any = {"Input Dims": dims, "Input type": types, "Concrete Inputs": values}
+    link: Any = {"External id": events.operator(name, 0, 5, **logged)}
+    events.kernel("k", 9, 15, correlation=events.launch(1), **link)
+    found = read_trace(events.save(tmp_path / "t.json"))
+    assert not found.operators
+    assert found.unmodeled[0].time_s == pytest.approx(15e-6)
+
+
 def test_the_machine_is_named_inferred_or_asked_for(tmp_path: Path) -> None:
     nameless = {**H100, "name": ""}
     assert read_trace(steps(tmp_path, deviceProperties=[nameless])).hardware.name == "h100"
@@ -307,7 +328,11 @@ def test_the_device_is_the_one_that_ran_the_kernels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "dims", [{"a": 1}, 1.5, [-1, 2], [[8, {"a": 1}], [16, 32]], "8x16", [[10**400, 16], [16, 32]]]
+    "dims",
+    [
+        *({"a": 1}, 1.5, [-1, 2], [[8, {"a": 1}], [16, 32]], "8x16", [[10**400, 16], [16, 32]]),
+        [[8, [16]], [16, 32]],
+    ],
 )
 def test_damaged_shapes_are_left_out_and_counted(tmp_path: Path, dims: Any) -> None:
     events = Events()

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
 )
 
-from roofline.errors import RooflineError, error_text
+from roofline.errors import error_text
 from roofline.run import Run
 from roofline.workload import formulas
 from roofline.workload.capture.fake_tensors import FakeTensors, silence_fake_tensor_log
@@ -153,13 +153,8 @@ class LoggedCalls:
                 why = why or str(error)
             except (DynamicOutputShapeException, DataDependentOutputException):
                 why = why or "its output depends on values, which were not logged"
-            except (
-                RuntimeError,
-                TypeError,
-                ValueError,
-                RooflineError,
-                NotImplementedError,
-            ) as error:
+            # Arguments of a file may be anything, and so may the error of torch.
+            except Exception as error:
                 why = why or error_text(error)
         return why or "no overload takes such arguments"
 
@@ -254,7 +249,9 @@ class LoggedCalls:
                 ("MemoryFormat", _FORMATS),
             ):
                 if part in kind:
-                    return known[value] if 0 <= value < len(known) else None
+                    if not 0 <= value < len(known):
+                        raise _NotLoggedError(f"{value} is no known {part} of '{argument.name}'")
+                    return known[value]
         return value
 
 
