@@ -17,27 +17,38 @@ find_python() {
   return 2
 }
 
+# make_environment FOLDER: an empty virtual environment.
+make_environment() {
+  local python
+  python=$(find_python)
+  "$python" -m venv --clear "$1" >&2 || {
+    echo "making the virtual environment failed; on Debian and Ubuntu: apt install python3-venv" >&2
+    return 1
+  }
+}
+
+# install_pinned FOLDER REQUIREMENT…: installs into an environment, at the versions of constraints.txt.
+install_pinned() {
+  # pip would compile one file after the other.
+  local pip=("$1/bin/python" -m pip install --quiet --no-compile --constraint "$root/constraints.txt")
+  # torch first and alone: what depends on it must find it, and not choose another build.
+  "${pip[@]}" torch >&2
+  "${pip[@]}" "${@:2}" >&2
+}
+
 # ensure_environment EXTRA: installs the package (with [EXTRA] where it is not empty), unless this was
 # done before with the same pyproject.toml and constraints.txt.
 ensure_environment() {
-  local extra=${1:-} stamp="$venv/.installed${1:+-$1}" python
+  local extra=${1:-} stamp="$venv/.installed${1:+-$1}"
   if [ -x "$venv/bin/python" ] && cat "$root/pyproject.toml" "$root/constraints.txt" | cmp -s - "$stamp"; then
     return
   fi
   echo "Setting up $venv, once: torch and its friends take a few minutes to download …" >&2
   if [ ! -x "$venv/bin/python" ] || ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
-    python=$(find_python)
-    "$python" -m venv --clear "$venv" >&2 || {
-      echo "making the virtual environment failed; on Debian and Ubuntu: apt install python3-venv" >&2
-      return 1
-    }
+    make_environment "$venv"
   fi
-  # pip would compile one file after the other; below, all cores do.
-  local pip=("$venv/bin/python" -m pip install --quiet --no-compile --constraint "$root/constraints.txt")
-  # torch first and alone: what depends on it must find it, and not choose another build.
-  "${pip[@]}" torch >&2
-  "${pip[@]}" --editable "$root${extra:+[$extra]}" >&2
-  # Some packages bring files that are no Python of this version.
+  install_pinned "$venv" --editable "$root${extra:+[$extra]}"
+  # All cores compile. Some packages bring files that are no Python of this version.
   "$venv/bin/python" -m compileall -q -j 0 "$venv/lib" "$root/roofline" >/dev/null 2>&1 || true
   cat "$root/pyproject.toml" "$root/constraints.txt" >"$stamp"
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 from roofline.core.blocks import Block, KeyValueBlock, View, notes, table
 from roofline.errors import FileFormatError, InputError
-from roofline.result import Result, read_result
+from roofline.result import HOMES, Result, read_result
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -148,6 +149,14 @@ def test_wrong_targets_are_refused_before_anything_is_written(tmp_path: Path) ->
     RACE.save(tmp_path / "a.json", overwrite=True)
     with pytest.raises(InputError, match="format='trace': results of kind 'race'"):
         RACE.render("trace")
+
+
+@pytest.mark.parametrize("home", sorted(set(HOMES.values())))
+def test_printing_any_kind_gives_its_report_and_repr_stays_short(home: str) -> None:
+    for kind in vars(importlib.import_module(home)).values():
+        if isinstance(kind, type) and issubclass(kind, Result):
+            assert kind.__str__ is Result.__str__
+            assert kind.__repr__ is Result.__repr__
 
 
 def test_every_kind_is_opened_without_torch() -> None:

@@ -1,10 +1,12 @@
-"""The wheel holds what an installed roofline needs: every module, and the machines."""
+"""The wheel holds what an installed roofline needs, and the sdist what a wheel needs."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -15,28 +17,36 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    (built,) = folder.glob("*.whl")
-    return built
+    """The wheel of the unpacked sdist."""
+    source, folder = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+
+    def build(kind: str, root: Path, out: Path) -> Path:
+        command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(out)]
+        subprocess.run(command, cwd=root, check=True, capture_output=True)
+        (built,) = out.glob("*.whl" if kind == "wheel" else "*.tar.gz")
+        return built
+
+    with tarfile.open(build("sdist", ROOT, folder)) as sdist:
+        sdist.extractall(source, filter="data")
+    (root,) = source.iterdir()
+    assert (root / "tests" / Path(__file__).name).exists()
+    assert (root / "scripts" / "test").exists()
+    return build("wheel", root, folder)
 
 
-def test_every_module_and_machine_is_in_it(wheel: Path) -> None:
+def test_every_file_of_the_package_is_in_it(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    for path in (ROOT / "roofline").rglob("*.py"):
-        assert path.relative_to(ROOT).as_posix() in names
-    for suffix in ("js", "css", "html"):
-        found = list((ROOT / "roofline").rglob(f"*.{suffix}"))
-        assert found
-        for path in found:
-            assert path.relative_to(ROOT).as_posix() in names
-    for path in (ROOT / "hwprofiles").glob("*.toml"):
-        assert f"roofline/hwprofiles/{path.name}" in names
-    for path in (ROOT / "modelconfigs").glob("*.json"):
-        assert f"roofline/modelconfigs/{path.name}" in names
-    assert "roofline/py.typed" in names
-    assert not [name for name in names if name.startswith(("tests/", "docs/", "hwprofiles/"))]
+    package = [each for each in (ROOT / "roofline").rglob("*") if each.is_file()]
+    data = [each for name in ("hwprofiles", "modelconfigs") for each in (ROOT / name).iterdir()]
+    expected = {each.relative_to(ROOT).as_posix() for each in package if each.suffix != ".pyc"}
+    expected |= {f"roofline/{each.relative_to(ROOT).as_posix()}" for each in data}
+    assert {name for name in names if ".dist-info/" not in name} == expected
+
+
+def test_the_version_has_one_place(wheel: Path) -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert wheel.name.split("-")[1] == tomllib.loads(text)["project"]["version"]
+    assert "\nversion:" not in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
 def test_it_runs_away_from_the_checkout(wheel: Path, tmp_path: Path) -> None:

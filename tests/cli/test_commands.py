@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import os
 import pkgutil
@@ -16,11 +17,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 import torch
 
 import roofline
-from roofline.cli.main import run
+from roofline.cli.main import cli, run
 from roofline.machine import catalog
 from roofline.machine.catalog import save_measured_profile
 from roofline.machine.hardware import Host
@@ -608,3 +610,21 @@ def test_other_failed_imports_are_no_lack_of_memory(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("roofline.cli.main.cli.main", fail)
     with pytest.raises(ImportError):
         run(["analyze", "x"])
+
+
+@pytest.mark.parametrize("name", ["advise", "calibrate", "optimize", "quantize", "scale"])
+def test_python_takes_the_options_of_the_command_with_their_defaults(name: str):
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    keywords = inspect.signature(getattr(roofline, name)).parameters
+    # Models with weights are `StoredModel` in Python, reports and files methods of the result.
+    apart = {"weights", "allow_pickle", "list_rules", "top", "verbose", "format", "outputs"}
+    options = {each.name: each for each in command.params if each.name not in apart}
+    assert options.keys() <= keywords.keys()
+    given = {key: each.to_info_dict()["default"] for key, each in options.items()}
+    differing = {
+        key: default
+        for key, default in given.items()
+        if default not in (None, (), keywords[key].default)
+    }
+    assert not differing
