@@ -46,9 +46,11 @@ def test_links_lead_to_files(path: Path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_each_has_a_title_and_ends_with_exercises(path: Path):
+def test_each_has_a_question_and_a_picture_and_ends_with_exercises(path: Path):
     text = text_of(path)
-    assert text.startswith("# ")
+    assert re.match(r"# [^\n?]+\?\n", text)
+    code = "\n".join("".join(each["source"]) for each in cells_of(path, "code"))
+    assert len(re.findall(r"\bplot\(", code)) == 1
     exercises = text.rpartition("## Exercises")[2]
     assert re.findall(r"^(\d)\. ", exercises, flags=re.MULTILINE) == ["1", "2", "3"]
 
