@@ -57,7 +57,7 @@ _BITS: dict[Kind, dict[str, int]] = {
         "bits1x8": 8,
     },
     "bool": {"bool": 8},
-    "complex": {"complex128": 128, "complex64": 64, "complex32": 32},
+    "complex": {"complex128": 128, "complex64": 64, "complex32": 32, "bcomplex32": 32},
 }
 _KNOWN = {
     name: DType(name, bits, kind) for kind, sizes in _BITS.items() for name, bits in sizes.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -116,6 +117,30 @@ def test_a_pass_leaves_the_cache_that_it_was_given_as_it_was() -> None:
         lengths = [decoding(ids, past=past).past_key_values.get_seq_length() for _ in range(3)]
     assert lengths == [6, 6, 6]
     assert {each.shape[-2] for each in past.values()} == {5}
+
+
+def test_the_cache_may_have_its_name_of_transformers_5_24(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import LlamaForCausalLM
+    from transformers.utils.generic import ModelOutput
+
+    @dataclass
+    class Output(ModelOutput):
+        logits: torch.Tensor | None = None
+        cache: Any = None
+
+    own: Any = LlamaForCausalLM.forward
+    expected = captured(staged(LLAMA, "decode", 5))
+
+    def forward(
+        self: Any, input_ids: Any, cache: Any = None, use_cache: Any = None, logits_to_keep: int = 0
+    ) -> Output:
+        options = {"use_cache": use_cache, "logits_to_keep": logits_to_keep}
+        result = own(self, input_ids=input_ids, past_key_values=cache, **options)
+        return Output(logits=result.logits, cache=result.past_key_values)
+
+    monkeypatch.setattr(LlamaForCausalLM, "forward", forward)
+    found = captured(staged(LLAMA, "decode", 5))
+    assert [each.op for each in found.records] == [each.op for each in expected.records]
 
 
 def test_the_cache_has_the_heads_that_are_kept_and_no_more_than_the_window() -> None:

@@ -66,12 +66,18 @@ class CacheTemplate:
             yield InputSpec(name=f"past_{kind}", shape=(layers, *shape), dtype=of)
 
 
+def _cache_name(module: Any) -> str:
+    """Return the name of the KV cache as argument and output; transformers 5.24 changed it."""
+    takes = inspect.signature(module.forward).parameters
+    return "cache" if "cache" in takes else "past_key_values"
+
+
 def _cache_template(source: Source, context: int, batch: int, run: Run) -> CacheTemplate:
     """Return the cache of a model after a prompt."""
     ids = InputRequest(shape=(batch, context), dtype=dtype("int64"))
     prompt = Inputs(input_ids=ids, use_cache=True)
     result = run_on_fakes(source.module, prompt, name=source.name, run=run)
-    cache = getattr(result, "past_key_values", None)
+    cache = getattr(result, _cache_name(source.module), None)
     layers = getattr(cache, "layers", None)
     kind = type(source.module).__name__
     if cache is None:
@@ -194,7 +200,7 @@ def check_decoder(module: Any, name: str) -> None:
             " need a decoder-only model, such as hf:llama"
         )
     takes = inspect.signature(module.forward).parameters
-    missing = [each for each in ("input_ids", "past_key_values") if each not in takes]
+    missing = [each for each in ("input_ids", _cache_name(module)) if each not in takes]
     if missing:
         raise ModelError(
             f"model '{name}': forward of {type(module).__name__} has no argument"
@@ -254,13 +260,14 @@ def _decoding(
 ) -> torch.nn.Module:
     """Return `model` with a forward of token and KV cache; module paths stay the same."""
     decoding = copy.copy(model)
+    name = _cache_name(model)
 
     def forward(input_ids: torch.Tensor, past: Mapping[str, torch.Tensor]) -> Any:
         # A new cache for every pass, as the model appends to it.
         cache = held.filled(past)
         # Looked up at each call: capture replaces the method of the class.
         whole: Any = type(decoding).forward
-        return whole(decoding, input_ids=input_ids, past_key_values=cache, **options)
+        return whole(decoding, input_ids=input_ids, **{name: cache}, **options)
 
     vars(decoding)["forward"] = forward
     return decoding
