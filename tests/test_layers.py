@@ -36,7 +36,7 @@ ALLOWED["counters"] = {*ALLOWED["analysis"], "analysis"}
 ALLOWED["substitution"] = {*ALLOWED["design"], "design"}
 ALLOWED["quantization"] = {*ALLOWED["design"], "design"}
 ALLOWED["llm"] = {*ALLOWED["quantization"], "quantization"}
-ALLOWED["traces"] = {*ALLOWED["analysis"], "analysis"}
+ALLOWED["traces"] = {*ALLOWED["design"], "design"}
 ALLOWED["scaling"] = {*ALLOWED["analysis"], "analysis"}
 ALLOWED["pipeline"] = {
     *ALLOWED["design"],

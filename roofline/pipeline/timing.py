@@ -204,9 +204,15 @@ def measure(
 
 
 def remeasure(
-    on: Bench, workload: Workload, model: torch.nn.Module, *, threads: int, effort: Effort
+    on: Bench,
+    workload: Workload,
+    model: torch.nn.Module,
+    *,
+    threads: int,
+    effort: Effort,
+    compiled: bool = False,
 ) -> Remeasurement:
-    """Measure whole passes again."""
+    """Measure whole passes again, also under `torch.compile`."""
     from roofline.latency.measuring.in_place import measure_whole
 
     with gauged(on, threads) as gauges:
@@ -216,6 +222,7 @@ def remeasure(
             name=workload.name,
             run=workload.run,
             effort=effort,
+            compiled=compiled,
             gauges=gauges,
         )
     return Remeasurement(sample=Sample(times_s=rounds.times_s(0)), core_state=rounds.core_state)

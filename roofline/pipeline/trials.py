@@ -17,6 +17,7 @@ from roofline.core.sampling import quantile
 from roofline.core.units import format_s
 from roofline.design.advice.convolutions import FOLDABLE, fold_pairs
 from roofline.design.advice.subject import Operator, Proposal, Subject, Swap
+from roofline.design.advice.transformers import COMPILED
 from roofline.design.advice.whole_model import Outcome
 from roofline.design.comparison.ratios import RoundTime
 from roofline.errors import MeasurementError, RooflineError
@@ -186,19 +187,22 @@ def strides_of(spec: TensorSpec) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoldedCandidate(Candidate):
-    """Model with ``folds``: modules of convolutions and of batch norms to fold."""
+class ChangedCandidate(Candidate):
+    """Model with ``folds``: modules of convolutions and of batch norms to fold; or compiled."""
 
     folds: tuple[tuple[str, str], ...] = ()
+    is_compiled: bool = False
 
 
-def time_round(here: Bench, whole: FoldedCandidate, effort: Effort) -> RoundTime:
+def time_round(here: Bench, whole: ChangedCandidate, effort: Effort) -> RoundTime:
     """Measure passes of a model; runs in a fresh process."""
     asked = whole.workload()
     model = materialize_model(asked)
     if whole.folds:
         model = fold_batch_norms(model, whole.folds)
-    found = remeasure(here, asked, model, threads=whole.threads, effort=effort)
+    found = remeasure(
+        here, asked, model, threads=whole.threads, effort=effort, compiled=whole.is_compiled
+    )
     return RoundTime(times_s=found.sample.times_s, clock_hz=found.core_state.clock_hz)
 
 
@@ -272,7 +276,7 @@ def try_findings(
         bench(force=force, say=say or silent, progress=progress) as here,
         fresh_processes() as process,
     ):
-        whole = FoldedCandidate(
+        whole = ChangedCandidate(
             name=analysis.model,
             model=model,
             inputs=inputs,
@@ -304,18 +308,21 @@ class Trial:
 
     process: RunFunction
     here: Bench
-    as_it_is: FoldedCandidate
+    as_it_is: ChangedCandidate
     analysis: Analysis
     is_quick: bool
 
     def of_operators(self, proposal: Proposal) -> Proposal:
         """Return the measured proposal: in the whole model if possible, else by operators."""
         finding = proposal.finding
-        is_foldable = finding.rule == FOLDABLE
-        if not is_foldable and not proposal.swaps:
+        is_foldable, is_compiled = finding.rule == FOLDABLE, finding.rule == COMPILED
+        if not (is_foldable or is_compiled or proposal.swaps):
             found = replace(finding, note="not measurable by single operators")
             return replace(proposal, finding=found)
         try:
+            if is_compiled:
+                measured = self._whole(replace(self.as_it_is, is_compiled=True))
+                return replace(proposal, finding=with_measured(finding, measured))
             if is_foldable:
                 # Norms alone, replaced by nothing, would always save their time.
                 folds = fold_pairs(Subject(self.analysis))
@@ -364,7 +371,7 @@ class Trial:
 
     def _whole(
         self,
-        other: FoldedCandidate,
+        other: ChangedCandidate,
         *,
         samples: float = 1.0,
         environment: Mapping[str, str] | None = None,

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import itertools
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from roofline.analysis import Finding, OperatorRow, ranked
+from roofline.analysis import Analysis, Finding, OperatorRow, ranked
 from roofline.analysis.words import short_op
 from roofline.core.blocks import Block, KeyValueBlock, View, notes, table
-from roofline.core.dtypes import dtype
 from roofline.core.rows import fields_of
 from roofline.core.text import counted, printable
-from roofline.core.units import format_bytes, format_percent, format_s
-from roofline.placement import Roof, arithmetic_dtype
+from roofline.core.units import format_percent, format_s
+from roofline.design.advice.rules import proposals_of
+from roofline.design.advice.subject import Subject
+from roofline.design.advice.transformers import compilation
+from roofline.minimum import kernel_minimums
+from roofline.placement import Roof
 from roofline.result import Result
-from roofline.traces.result import HOST_TRANSFER, TraceAnalysis, short_kernel
+from roofline.traces.result import TraceAnalysis, short_kernel
+from roofline.workload.fusion import fused_traffic
 from roofline.workload.residency import trace_residency
+from roofline.workload.tensors import Role, TensorSpec
 
 _MATTERS = 0.02
 """Share of a step, below which a finding is not worth a line."""
@@ -103,31 +110,150 @@ class TraceAdvice(Result):
 
 
 def findings_of_trace(trace: TraceAnalysis) -> tuple[Finding, ...]:
-    """Return changes for a traced step, those that save most first."""
+    """Return changes for a traced step, those that save most first.
+
+    Of operators without storages, rules follow operands by size and type (`with_storages`).
+    """
     step = trace.step
     if step is None or not step.time_s:
         return ()
-    found = [each for rule in _RULES for each in rule(trace)]
-    return ranked(tuple(each for each in found if (each.saving_s or 0) >= _MATTERS * step.time_s))
+    timed = [row for row in trace.operators if row.measured_s is not None]
+    analysis = with_storages(replace(trace.analysis, operators=tuple(timed)))
+    found = [*_launch_bound(trace), *_layout_kernels(trace), *_small_products(analysis)]
+    kernels = Counter(row.chain for row in analysis.operators)
+    explained = {index for each in found for index in each.operators}
+    # torch.compile saves the time of fused operators, though not that of products.
+    explained.update(
+        row.index for row in analysis.operators if kernels[row.chain] > 1 and not row.macs
+    )
+    proposals = *proposals_of(analysis, explained=explained), *compilation(Subject(analysis))
+    return ranked(
+        replace(
+            each,
+            operators=tuple(timed[index].index for index in each.operators),
+            evidence=each.evidence + _most(timed[index] for index in each.operators),
+        )
+        for each in (*found, *(proposal.finding for proposal in proposals))
+        if (each.saving_s or 0) >= _MATTERS * step.time_s
+    )
+
+
+def with_storages(analysis: Analysis) -> Analysis:
+    """Return the timed operators of a trace with storages, and fused kernels from these.
+
+    An operand is the latest output of its type and size; a strided one also a part of the latest
+    larger one. Products of one size behind each other share the operand of the first. Operands
+    without such an output are inputs, with at most two dimensions parameters.
+    """
+    outputs: deque[tuple[TensorSpec, OperatorRow]] = deque(maxlen=_NEAR)
+    numbers, unread = itertools.count(), set[int]()
+    rows: list[OperatorRow] = []
+    for row in analysis.operators:
+        storages: dict[int, int] = {}
+        inputs: list[TensorSpec] = []
+        for place, spec in enumerate(row.inputs):
+            role = spec.role
+            if spec.storage not in storages:
+                is_weight = place == len(row.inputs) - 1 and row.op in ("aten.mm", "aten.addmm")
+                source = None
+                if not (is_weight and spec.layout == "strided"):
+                    source = _source(spec, row, [*outputs], unread, storages.values())
+                storages[spec.storage] = next(numbers) if source is None else source.storage
+                role = Role.ACTIVATION
+                if source is None:
+                    is_small = len(spec.shape) <= _OF_WEIGHTS and spec.dtype.kind == "float"
+                    role = Role.PARAMETER if is_small else Role.INPUT
+            inputs.append(replace(spec, storage=storages[spec.storage], offset_bytes=0, role=role))
+        written = [
+            replace(spec, storage=storages.setdefault(spec.storage, next(numbers)))
+            for spec in row.outputs
+        ]
+        unread.difference_update(storages.values())
+        unread.update(spec.storage for spec in written)
+        linked = {"inputs": tuple(inputs), "outputs": tuple(written)}
+        rows.append(replace(row, index=len(rows), **linked))
+        outputs += [(spec, rows[-1]) for spec in written]
+    return replace(analysis, operators=_fused(rows, Roof(analysis.hardware, analysis.threads)))
+
+
+_NEAR = 64  # Outputs among which that of an operand is
+_OF_WEIGHTS = 2  # Maximum dimensions of operands from outside that are taken for parameters
+
+
+def _source(
+    spec: TensorSpec,
+    row: OperatorRow,
+    outputs: Sequence[tuple[TensorSpec, OperatorRow]],
+    unread: Collection[int],
+    taken: Collection[int],
+) -> TensorSpec | None:
+    """Return the output that an operand is, the latest unread one if there is one; or None."""
+    fitting: list[TensorSpec] = []
+    parts: list[TensorSpec] = []
+    for output, writer in reversed(outputs):
+        if output.dtype != spec.dtype or output.storage in taken:
+            continue
+        if output.distinct_elements == spec.distinct_elements:
+            if len(spec.shape) == 1 != len(output.shape):
+                continue
+            left = writer.inputs[-2:][:1]
+            if (
+                not fitting
+                and row.macs
+                and (row.op, [spec.shape])
+                == (
+                    writer.op,
+                    [each.shape for each in left],
+                )
+            ):
+                return left[0]
+            fitting.append(output)
+        elif spec.layout == "strided" and not output.distinct_elements % max(1, spec.elements):
+            parts.append(output)
+    return next(
+        (each for each in fitting if each.storage in unread),
+        next(iter(fitting or parts), None),
+    )
+
+
+def _fused(rows: Sequence[OperatorRow], roof: Roof) -> tuple[OperatorRow, ...]:
+    """Return the operators with their fused kernels, and the minimum times of these."""
+    # What no operator reads may be read by one that was not counted.
+    last = {spec.storage: row.index for row in rows for spec in row.inputs}
+    freed: dict[int, list[int]] = {}
+    for storage, index in last.items():
+        freed.setdefault(index, []).append(storage)
+    records = [replace(row.record, freed=tuple(freed.get(row.index, ()))) for row in rows]
+    kernels = fused_traffic(records)
+    placed = [roof.place(each, trace_residency([each]).steady[0]) for each in records]
+    times = kernel_minimums(placed, kernels, roof)
+    return tuple(
+        replace(
+            row,
+            chain=each.chain,
+            fused_bytes=each.traffic_bytes,
+            fused_min_time_s=times[row.index].time_s if row.index in times else None,
+        )
+        for row, each in zip(rows, kernels, strict=True)
+    )
 
 
 def _finding(
     rule: str,
-    rows: Iterable[OperatorRow],
     before_s: float,
     after_s: float,
+    rows: Iterable[OperatorRow] = (),
     *,
     evidence: str,
     change: str,
 ) -> Finding:
-    of = {row.index: row for row in rows}
     return Finding(
         rule=rule,
-        operators=tuple(sorted(of)),
-        basis="at most",
+        operators=tuple(row.index for row in rows),
+        basis="measured at most",
         predicted_before_s=before_s,
         predicted_after_s=min(max(after_s, 0.0), before_s),
-        evidence=evidence + _most(of.values()),
+        evidence=evidence,
         change=change,
     )
 
@@ -154,7 +280,6 @@ def _launch_bound(trace: TraceAnalysis) -> Iterator[Finding]:
         share = format_percent(step.host_bound_s / step.time_s)
         yield _finding(
             "launch-bound",
-            (),
             step.time_s,
             step.time_s - step.host_bound_s,
             evidence=(
@@ -169,97 +294,13 @@ def _launch_bound(trace: TraceAnalysis) -> Iterator[Finding]:
         )
 
 
-def _pointwise_chains(trace: TraceAnalysis) -> Iterator[Finding]:
-    """Runs of pointwise operators on one shape, each of which reads what the one before wrote."""
-    chains: list[list[OperatorRow]] = [[]]
-    for row in trace.operators:
-        last = chains[-1][-1] if chains[-1] else None
-        if row.type not in _FUSIBLE or not row.outputs:
-            chains.append([])
-            continue
-        if last is not None and last.outputs[0].shape != row.outputs[0].shape:
-            chains.append([])
-        chains[-1].append(row)
-    long = [chain for chain in chains if len(chain) > 1]
-    rows = [row for chain in long for row in chain]
-    before_s = sum(row.measured_s or 0.0 for row in rows)
-    after_s = sum(_fused_s(chain) for chain in long)
-    if rows:
-        byte = sum(row.traffic_bytes for row in rows)
-        yield _finding(
-            "fusible chains",
-            rows,
-            before_s,
-            after_s,
-            evidence=(
-                f"{counted(len(long), 'run')} of pointwise operators on one shape"
-                f" ({counted(len(rows), 'operator')}) move {format_bytes(byte)}"
-            ),
-            change="fuse them with torch.compile",
-        )
-
-
-_FUSIBLE = ("pointwise", "data movement", "normalization")
-
-
-def _fused_s(chain: Sequence[OperatorRow]) -> float:
-    """Return the time of a chain that keeps what is between its operators in registers."""
-    between = sum(2 * row.outputs[0].byte for row in chain[:-1])
-    byte = sum(row.traffic_bytes for row in chain)
-    time_s = sum(row.measured_s or 0.0 for row in chain)
-    return time_s * max(0.0, 1 - between / byte) if byte else time_s
-
-
-def _lower_precision(trace: TraceAnalysis) -> Iterator[Finding]:
-    """Matrix products and convolutions in float32 on a device with faster 16-bit units."""
-    roof = Roof(trace.hardware, trace.threads)
-    fast = roof.compute(dtype("bfloat16"))
-    slow = roof.compute(dtype("float32"))
-    rows = [
-        row
-        for row in trace.operators
-        if row.macs and str(arithmetic_dtype((*row.inputs, *row.outputs))) == "float32"
-    ]
-    if not rows or fast is None or slow is None or fast.flop_per_s <= slow.flop_per_s:
-        return
-    before_s = sum(row.measured_s or 0.0 for row in rows)
-    after_s = 0.0
-    for row in rows:
-        reuses = trace_residency([row.record]).steady[0]
-        placed = roof.place(row.record, reuses, compute_as=dtype("bfloat16"))
-        after_s += placed.eager_min_time_s or 0.0
-    yield _finding(
-        "lower precision",
-        rows,
-        before_s,
-        after_s,
-        evidence=(
-            f"{counted(len(rows), 'product')} in float32 take {format_s(before_s)}; bfloat16 units"
-            f" are {fast.flop_per_s / slow.flop_per_s:.1f}× faster"
-        ),
-        change=(
-            f"run them in bfloat16: torch.autocast('{trace.run.device}', torch.bfloat16), or"
-            " .bfloat16()"
-        ),
-    )
-
-
-def _layout_copies(trace: TraceAnalysis) -> Iterator[Finding]:
-    """Copies between layouts and types, as operators or as kernels of convolutions."""
-    rows = [
-        row
-        for row in trace.operators
-        if row.op.removeprefix("aten.") in ("copy_", "clone", "_to_copy", "contiguous")
-        and row.type != HOST_TRANSFER
-    ]
-    kernels = [each for each in trace.kernels if "nchwToNhwc" in each.kernel]
-    kernels += [each for each in trace.kernels if "nhwcToNchw" in each.kernel]
-    copy_s = sum(row.measured_s or 0.0 for row in rows)
+def _layout_kernels(trace: TraceAnalysis) -> Iterator[Finding]:
+    """Kernels of convolutions that change the layout of images."""
+    kernels = [e for e in trace.kernels if "nchwToNhwc" in e.kernel or "nhwcToNchw" in e.kernel]
     layout_s = sum(each.time_s for each in kernels)
     if layout_s:
         yield _finding(
             "channels last",
-            (),
             layout_s,
             0.0,
             evidence=(
@@ -269,24 +310,9 @@ def _layout_copies(trace: TraceAnalysis) -> Iterator[Finding]:
             ),
             change="model and input.to(memory_format=torch.channels_last)",
         )
-    if rows:
-        yield _finding(
-            "copies",
-            rows,
-            copy_s,
-            0.0,
-            evidence=(
-                f"{counted(len(rows), 'copy', 'copies')} between layouts and types move"
-                f" {format_bytes(sum(row.traffic_bytes for row in rows))}"
-            ),
-            change=(
-                "keep one type and layout: avoid .contiguous() after transpose, casts in loops and"
-                " repeated .to()"
-            ),
-        )
 
 
-def _small_products(trace: TraceAnalysis) -> Iterator[Finding]:
+def _small_products(trace: Analysis) -> Iterator[Finding]:
     """Products whose output has fewer tiles than the device has multiprocessors."""
     multiprocessors = trace.hardware.multiprocessors
     if not multiprocessors:
@@ -304,9 +330,9 @@ def _small_products(trace: TraceAnalysis) -> Iterator[Finding]:
         after_s = sum(row.eager_min_time_s or 0.0 for row in rows)
         yield _finding(
             "small products",
-            rows,
             before_s,
             after_s,
+            rows,
             evidence=(
                 f"{counted(len(rows), 'matrix product')} have fewer tiles of 128x128 than the"
                 f" {multiprocessors} multiprocessors ({format_s(before_s)}, minimum"
@@ -314,49 +340,3 @@ def _small_products(trace: TraceAnalysis) -> Iterator[Finding]:
             ),
             change="enlarge the batch, or join products that share an input into one",
         )
-
-
-def _attention(trace: TraceAnalysis) -> Iterator[Finding]:
-    """Attention written out: a batched product, softmax, and another batched product."""
-    rows: list[OperatorRow] = []
-    products_s = softmax_s = least_s = 0.0
-    window: list[OperatorRow] = []
-    for row in trace.operators:
-        name = row.op.removeprefix("aten.")
-        if name == "bmm":
-            if window and any(each.op.endswith("_softmax") for each in window):
-                chain = [*window, row]
-                rows += chain
-                least_s += (window[0].eager_min_time_s or 0.0) + (row.eager_min_time_s or 0.0)
-                products = (window[0].measured_s or 0.0) + (row.measured_s or 0.0)
-                products_s += products
-                softmax_s += sum(each.measured_s or 0.0 for each in chain) - products
-                window = []
-            else:
-                window = [row]
-        elif window and (name == "_softmax" or row.type in _FUSIBLE):
-            window.append(row)
-        else:
-            window = []
-    if rows:
-        yield _finding(
-            "attention written out",
-            rows,
-            products_s + softmax_s,
-            least_s,
-            evidence=(
-                f"{sum(row.op.endswith('_softmax') for row in rows)} times a product, softmax and a"
-                f" product: what is between the products takes {format_s(softmax_s)}"
-            ),
-            change="torch.nn.functional.scaled_dot_product_attention",
-        )
-
-
-_RULES: tuple[Callable[[TraceAnalysis], Iterator[Finding]], ...] = (
-    _launch_bound,
-    _attention,
-    _lower_precision,
-    _pointwise_chains,
-    _layout_copies,
-    _small_products,
-)

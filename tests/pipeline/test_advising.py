@@ -32,7 +32,7 @@ from roofline.pipeline.advising import advise
 from roofline.pipeline.analyses import add_findings
 from roofline.pipeline.timing import Bench
 from roofline.pipeline.trials import (
-    FoldedCandidate,
+    ChangedCandidate,
     SwapTimes,
     Trial,
     call_of,
@@ -449,7 +449,7 @@ class Machine:
 def trial(machine: Machine, analysis: Analysis) -> Trial:
     here = Bench(profile=full_profile(), topology=cast("Any", None), conditions=())
     options = RunOptions(threads=analysis.threads)
-    whole = FoldedCandidate(name="small", model=small(), inputs=None, options=options)
+    whole = ChangedCandidate(name="small", model=small(), inputs=None, options=options)
     return Trial(machine, here, whole, analysis, is_quick=True)
 
 

@@ -395,8 +395,8 @@ def pooling_in_contiguous_layout(subject: Subject) -> list[Proposal]:
     taken_s, least_s = subject.taken_s(rows), minimum_s(rows)
     if not taken_s:
         return []
-    saving, basis = saving_of(pairs, subject.basis), subject.basis
-    if not saving.is_worthwhile(subject.pass_s):
+    saving, basis = saving_of(pairs, subject.basis), None
+    if subject.is_measured or not saving.is_worthwhile(subject.pass_s):
         # The other layout is rare in the calibration set.
         saving, basis = subject.saving_limit(rows), "at most"
     byte = sum(row.traffic_bytes for row in rows)

@@ -25,6 +25,16 @@ from roofline.design.advice.subject import (
     is_plain_convolution,
     minimum_s,
 )
+from roofline.design.advice.transformers import (
+    attention_written_out,
+    checkpointing,
+    expanded_heads,
+    float32_products,
+    repeated_computation,
+    rewritten_rows,
+    weight_casts,
+    written_out,
+)
 from roofline.latency.prediction import OperatorPredictor
 from roofline.machine.roof import ceiling_text
 
@@ -123,12 +133,14 @@ def redundant_copies(subject: Subject) -> list[Proposal]:
 
 def layout_copies(subject: Subject) -> list[Proposal]:
     """Find copies of permuted or sliced tensors into another layout."""
+    rewritten = rewritten_rows(subject)
     rows = [
         row
         for row in subject.working
         if _is_copy(row)
         and row.inputs[0].layout != row.outputs[0].layout
         and row.inputs[0].elements == row.inputs[0].distinct_elements
+        and row.index not in rewritten
     ]
     times = [subject.time(row) for row in rows]
     if not rows or not all(times):
@@ -137,9 +149,9 @@ def layout_copies(subject: Subject) -> list[Proposal]:
         "layout copy",
         rows,
         Saving(before_s=sum(each.s for each in times if each), after_s=0.0),
-        basis="at most" if subject.basis == "prediction" else "bound",
+        basis="at most",
         evidence=f"{_copies(rows)} of permuted or sliced tensors: {subject.share(rows)}",
-        change="compute in the given layout, or change the layout once",
+        change="leave out .contiguous() after transpose and permute, or change the layout once",
     )
 
 
@@ -148,6 +160,8 @@ def round_trip_casts(subject: Subject) -> list[Proposal]:
     pairs = [
         (row, back) for row in subject.working if _types(row) for back in _way_back(subject, row)
     ]
+    rewritten = rewritten_rows(subject) if pairs else frozenset[int]()
+    pairs = [pair for pair in pairs if not {pair[0].index, pair[1].index} <= rewritten]
     rows = list({row.index: row for pair in pairs for row in pair}.values())
     ways = {" → ".join((*_types(first), _types(second)[1])) for first, second in pairs}
     return subject.without(
@@ -208,6 +222,7 @@ _CHANGES = {
     "depthwise convolution": "reduce the channels between expansion and projection, or fuse"
     " operators (torch.compile, channels-last)",
     **dict.fromkeys(("convolution", "matrix product"), "use other kernels: torch.compile"),
+    "attention": "try the other backends: with torch.nn.attention.sdpa_kernel(backend)",
 }
 
 
@@ -253,32 +268,49 @@ def low_efficiency(subject: Subject, explained: Collection[int]) -> list[Proposa
 
 Rule = Callable[[Subject], list[Proposal]]
 
-RULES: Mapping[Rule, bool] = {
-    channel_padding: True,
-    unusual_kernels: True,
-    foldable_norms: False,
-    norms_after_activations: False,
-    depthwise_below_ridge: True,
-    standard_instead: True,
-    pooling_in_contiguous_layout: True,
-    dispatch_bound: True,
-    redundant_copies: False,
-    layout_copies: False,
-    round_trip_casts: False,
-    fragmented_branches: False,
+RULES: Mapping[Rule, str] = {
+    attention_written_out: "",
+    expanded_heads: "",
+    written_out: "",
+    repeated_computation: "",
+    float32_products: "",
+    weight_casts: "",
+    checkpointing: "",
+    channel_padding: "kernel",
+    unusual_kernels: "alternative",
+    foldable_norms: "",
+    norms_after_activations: "",
+    depthwise_below_ridge: "kernel",
+    standard_instead: "alternative",
+    pooling_in_contiguous_layout: "kernel",
+    dispatch_bound: "kernel",
+    redundant_copies: "",
+    layout_copies: "",
+    round_trip_casts: "",
+    fragmented_branches: "",
 }
-"""Rules; True: needs predictions, because minimum times do not depend on kernel efficiency."""
+"""Rules, with the times they need. ``kernel``: predicted or measured, ``alternative``: predicted,
+because minimum times do not depend on kernel efficiency."""
 
 
 def proposals_of(
-    analysis: Analysis, predictor: OperatorPredictor | None = None
+    analysis: Analysis,
+    predictor: OperatorPredictor | None = None,
+    *,
+    explained: Collection[int] = (),
 ) -> tuple[Proposal, ...]:
-    """Return the proposals of all rules, in the order of `rank`."""
+    """Return the proposals of all rules, in the order of `rank`.
+
+    ``explained`` are operators of other findings, which are not reported as inefficient.
+    """
     subject = Subject(analysis, predictor)
-    is_bound = subject.basis == "bound"
-    rules = [rule for rule, is_of_kernels in RULES.items() if not (is_of_kernels and is_bound)]
-    found = [each for rule in rules for each in rule(subject)]
-    explained = {
+    known = [""]
+    if subject.basis == "prediction":
+        known += ["kernel", "alternative"]
+    elif subject.is_measured:
+        known.append("kernel")
+    found = [each for rule, needs in RULES.items() if needs in known for each in rule(subject)]
+    explained = {*explained} | {
         index
         for finding in (each.finding for each in found)
         # Half of their time: nothing is left that low efficiency would add.

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any
 
 from roofline.analysis import Analysis, Basis, Finding, OperatorRow
+from roofline.analysis.words import kind_of_time, whole_s
+from roofline.core.dtypes import dtype
 from roofline.core.units import format_percent
 from roofline.latency.prediction import OperatorPredictor
 from roofline.placement import Roof
@@ -124,17 +126,73 @@ def _resized(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
     return replace(spec, shape=shape, distinct_elements=math.prod(shape), min_elements=None)
 
 
+def attention_like(
+    rows: Sequence[OperatorRow], scores: OperatorRow, values: OperatorRow, device: str
+) -> Alternative:
+    """Return the fused attention for two products with a softmax between them."""
+    query, key = scores.inputs[-2:]
+    value, output = values.inputs[-1], values.outputs[0]
+
+    def four(spec: TensorSpec, *last: int) -> TensorSpec:
+        return _resized(spec, (1,) * (4 - len(spec.shape)) + (*spec.shape[:-2], *last))
+
+    queries, inner = query.shape[-2:]
+    keys, out = value.shape[-2:]
+    logarithms = replace(
+        _resized(output, (*four(output, queries, out).shape[:-1],)), dtype=dtype("float32")
+    )
+    operands: dict[str, TensorSpec | None] = {
+        "query": four(query, queries, inner),
+        "key": replace(four(key, keys, inner), layout="contiguous"),
+        "value": four(value, keys, out),
+    }
+    op = "aten._scaled_dot_product_flash_attention" + "_for_cpu" * (device == "cpu")
+    return _counted(
+        rows,
+        {"dropout_p": 0.0, "is_causal": False},
+        operands,
+        four(output, queries, out),
+        logarithms,
+        op=op,
+    )
+
+
+def fused_like(flow: Dataflow, rows: Sequence[OperatorRow]) -> Alternative:
+    """Return operators as one kernel, which neither writes nor reads what only they read."""
+    inside = {row.index for row in rows}
+    read: dict[object, TensorSpec] = {}
+    written: list[TensorSpec] = []
+    for row in rows:
+        for each in flow.read[row.index]:
+            if each.latest_writer not in inside:
+                read.setdefault(each.key, each.spec)
+        for spec, value in flow.written[row.index]:
+            if not (value.readers and inside.issuperset(value.readers)):
+                written.append(spec)
+    total = sum((row.work for row in rows), Work())
+    work = Work(
+        **{name: getattr(total, name) for name in COUNTS}, **traffic_of(read.values(), written)
+    )
+    record = replace(
+        rows[-1].record, inputs=tuple(read.values()), outputs=tuple(written), work=work
+    )
+    return Alternative(record=record, level_bytes=_level_bytes(rows, record))
+
+
 def _counted(
     rows: Sequence[OperatorRow],
     arguments: Mapping[str, Any],
     operands: Mapping[str, TensorSpec | None],
-    output: TensorSpec,
+    *outputs: TensorSpec,
+    op: str = "",
 ) -> Alternative:
     row = rows[0]
-    formula = formulas.find(row.op)
+    op = op or row.op
+    formula = formulas.find(op)
     if formula is None:
-        raise ValueError(f"{row.op} has no formula, and no alternative")
-    count = formula.count({**arguments, **operands, "output": output})
+        raise ValueError(f"{op} has no formula, and no alternative")
+    written = outputs[0] if len(outputs) == 1 else outputs
+    count = formula.count({**arguments, **operands, "output": written})
     inputs: tuple[TensorSpec, ...] = ()
     for name, each in operands.items():
         if each is not None:
@@ -144,13 +202,14 @@ def _counted(
     work = Work(
         **{name: getattr(count, name) for name in COUNTS},
         internal_bytes=count.internal_bytes,
-        **traffic_of(inputs, (output,)),
+        **traffic_of(inputs, outputs),
     )
     record = replace(
         row.record,
+        op=op,
         type=count.type or formula.type,
         inputs=inputs,
-        outputs=(output,),
+        outputs=outputs,
         attributes=dict(arguments),
         work=work,
     )
@@ -298,7 +357,7 @@ Parts = list[tuple[Time, Time]]  # Times before and after
 
 @dataclass(frozen=True)
 class Subject:
-    """Pass of a model for rules; times are predicted if all are, else minimum times."""
+    """Pass of a model for rules; times are measured or predicted if all are, else minimum times."""
 
     analysis: Analysis
     predictor: OperatorPredictor | None = None
@@ -338,6 +397,17 @@ class Subject:
         is_predicted = all(row.predicted_s is not None for row in self.working)
         return "prediction" if self.predictor and self.working and is_predicted else "bound"
 
+    @cached_property
+    def is_measured(self) -> bool:
+        """True if all operators have measured times, those of the pass; alternatives have none."""
+        return kind_of_time(self.analysis) == "measured"
+
+    @property
+    def kind(self) -> str:
+        """Kind of the times of the pass."""
+        of_model = "predicted" if self.basis == "prediction" else "minimum"
+        return "measured" if self.is_measured else of_model
+
     def times(self, operators: Sequence[Operator], /) -> list[Time | None]:
         """Return predicted times, or minimum times; None if unknown."""
         roof = Roof(self.analysis.hardware, self.analysis.threads)
@@ -356,13 +426,21 @@ class Subject:
     @cached_property
     def pass_s(self) -> float:
         """Time of a pass in seconds, the base of savings; 0 if unknown."""
-        if self.basis == "bound":
-            return self.analysis.totals.eager_min_time_s or 0.0
-        prediction = self.analysis.prediction
-        return prediction.predicted_s if prediction else 0.0
+        if self.is_measured:
+            analysis = self.analysis
+            return whole_s(analysis, "measured") or analysis.totals.measured_s or 0.0
+        return self._modeled_s
+
+    @cached_property
+    def _modeled_s(self) -> float:
+        """Predicted or minimum time of a pass in seconds, the base of alternatives."""
+        kind = "predicted" if self.basis == "prediction" else "bound"
+        return whole_s(self.analysis, kind) or 0.0
 
     def time(self, row: OperatorRow) -> Time | None:
         """Return the time of an operator of the pass; None if unknown."""
+        if self.is_measured:
+            return Time(s=row.measured_s) if row.measured_s is not None else None
         if self.basis == "bound":
             return Time(s=row.eager_min_time_s) if row.eager_min_time_s is not None else None
         if row.predicted_s is None:
@@ -380,9 +458,9 @@ class Subject:
 
     def share(self, rows: Sequence[OperatorRow]) -> str:
         """Return the operators' share of the pass as text."""
-        taken_s = self.taken_s(rows)
-        what = "of predicted time" if self.basis == "prediction" else "of minimum time"
-        return f"{format_percent(taken_s / self.pass_s)} {what}" if self.pass_s else "of no time"
+        if not self.pass_s:
+            return "of no time"
+        return f"{format_percent(self.taken_s(rows) / self.pass_s)} of {self.kind} time"
 
     def writer(self, row: OperatorRow, operand: int = 0) -> OperatorRow | None:
         """Return the writer of an operand; None unless a single operator wrote all of it."""
@@ -437,11 +515,16 @@ class Subject:
         basis: Basis | None = None,
         swaps: Sequence[Swap] = (),
     ) -> list[Proposal]:
-        """Return the finding if its saving is worthwhile; `basis` None: that of all times."""
-        if saving is None or not self.pass_s or not saving.is_worthwhile(self.pass_s):
-            return []
+        """Return the finding if its saving is worthwhile; `basis` None: that of alternatives."""
         # Minimum times have one basis.
-        of = (basis or self.basis) if self.basis == "prediction" else self.basis
+        of, pass_s = (
+            (basis or self.basis) if self.basis == "prediction" else "bound",
+            self._modeled_s,
+        )
+        if basis is not None and self.is_measured:
+            of, pass_s = "measured at most", self.pass_s
+        if saving is None or not pass_s or not saving.is_worthwhile(pass_s):
+            return []
         is_certain = of == "prediction"
         finding = Finding(
             rule=rule,
@@ -462,13 +545,53 @@ class Subject:
         """Return the finding that operators can be removed."""
         known = [(each, NOTHING) for row in rows if (each := self.time(row)) is not None]
         is_known = known and len(known) == len(rows)
+        basis = "measured at most" if self.is_measured else self.basis
         return self.finding(
             rule,
             rows,
-            saving_of(known, self.basis) if is_known else None,
+            saving_of(known, basis) if is_known else None,
+            basis=basis,
             evidence=evidence,
             change=change,
             swaps=[Swap(before=(row,)) for row in rows],
+        )
+
+    def instead(
+        self,
+        rule: str,
+        groups: Sequence[tuple[Sequence[OperatorRow], Alternative]],
+        *,
+        evidence: Callable[[list[list[OperatorRow]]], str],
+        change: str,
+        is_timed: bool = False,
+    ) -> list[Proposal]:
+        """Return the finding that one operator can replace each group, at its minimum time.
+
+        ``is_timed``: the operator exists, so it can be predicted, and tried.
+        """
+        after = self.times([other for _, other in groups])
+        is_predicted = is_timed and self.basis == "prediction" and not self.is_measured
+        if not (is_predicted and all(after)):
+            roof, is_predicted = Roof(self.analysis.hardware, self.analysis.threads), False
+            places = (roof.place(e.record, reuses_for(e.level_bytes, roof)) for _, e in groups)
+            least = [each.eager_min_time_s for each in places]
+            after = [Time(s=each) if each is not None else None for each in least]
+        parts: Parts = []
+        kept: list[tuple[Sequence[OperatorRow], Alternative]] = []
+        for (rows, other), time in zip(groups, after, strict=True):
+            before = [each for row in rows if (each := self.time(row))]
+            if time and len(before) == len(rows) and sum(each.s for each in before) > time.s:
+                parts += [*((each, NOTHING) for each in before), (NOTHING, time)]
+                kept.append((rows, other))
+        rows = [row for of_group, _ in kept for row in of_group]
+        return self.finding(
+            rule,
+            rows,
+            saving_of(parts, "prediction" if is_predicted else "bound") if kept else None,
+            basis="prediction" if is_predicted else "at most",
+            evidence=evidence([list(of_group) for of_group, _ in kept]) if kept else "",
+            change=change,
+            swaps=[Swap(before=tuple(rows), after=(other,)) for rows, other in kept * is_timed],
         )
 
 

@@ -234,14 +234,19 @@ def measure_whole(
     name: str,
     run: Run,
     effort: Effort,
+    compiled: bool = False,
     gauges: Gauges | None = None,
 ) -> Rounds:
-    """Time whole passes of `model`, on copies of its tensors."""
+    """Time whole passes of `model`, on copies of its tensors; also under `torch.compile`."""
     paths = module_paths(model)
     silence = StepListener()
     with capture_lock, torch.random.fork_rng(devices=[]), raise_as_model_error(name, paths):
         torch.manual_seed(0)
         with prepare_model(model, inputs, run, RealTensors(run)) as stage:
+            if compiled:
+                stage = replace(stage, model=torch.compile(stage.model))
+                # Its first step compiles it.
+                stage.step(silence)
             return run_rounds([lambda: stage.step(silence)], gauges or Gauges(), effort)
 
 

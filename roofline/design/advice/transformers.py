@@ -1,0 +1,489 @@
+"""Rules on transformers: attention, KV heads, repeated tables, operators written out, types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+
+from roofline.analysis import Finding, OperatorRow, fits
+from roofline.analysis.words import short_op
+from roofline.core.dtypes import dtype
+from roofline.core.text import counted
+from roofline.core.units import format_bytes, format_memory, format_s
+from roofline.design.advice.subject import (
+    Alternative,
+    Proposal,
+    Saving,
+    Subject,
+    attention_like,
+    fused_like,
+    is_linear,
+    minimum_s,
+)
+from roofline.placement import Roof, arithmetic_dtype
+from roofline.workload.dataflow import Reading
+from roofline.workload.fusion_kinds import is_concatenation, is_copy, is_random
+from roofline.workload.operators import State
+from roofline.workload.tensors import Role
+from roofline.workload.work import COUNTS, Work, traffic_of
+
+_LONGEST = 8  # Operators between two that belong together
+
+# -- attention -------------------------------------------------------------------------------------
+
+_PRODUCTS = ("aten.bmm", "aten.baddbmm", "aten.mm")
+
+
+def written_attention(subject: Subject) -> list[tuple[list[OperatorRow], Alternative]]:
+    """Return the operators of each attention written out, and the fused one."""
+    found: list[tuple[list[OperatorRow], Alternative]] = []
+    for softmax in subject.working:
+        if softmax.op.endswith("_softmax") and softmax.type == "softmax":
+            before, behind = _scores(subject, softmax), _values(subject, softmax)
+            if before and behind and len(before[0].inputs) > 1 and len(behind[-1].inputs) > 1:
+                products = before[0], behind[-1]
+                copies = [each for row in products for each in _copied_operands(subject, row)]
+                readers = subject.readers(behind[-1])
+                copies += readers if len(readers) == 1 and is_copy(readers[0].record) else []
+                rows = [*copies, *before, softmax, *behind]
+                device = subject.analysis.hardware.device
+                found.append((rows, attention_like(rows, *products, device)))
+    return found
+
+
+def _is_product(row: OperatorRow) -> bool:
+    return row.op in _PRODUCTS and bool(row.macs) and not is_linear(row)
+
+
+def _scores(subject: Subject, row: OperatorRow, left: int = _LONGEST) -> list[OperatorRow]:
+    """Return the product that scores come from, and the operators between; [] without one."""
+    for operand, reading in enumerate(subject.flow.read[row.index]):
+        writer = subject.writer(row, operand)
+        if writer is None or reading.spec.elements != row.outputs[0].elements:
+            continue
+        if _is_product(writer):
+            return [writer]
+        if left and not writer.macs and (before := _scores(subject, writer, left - 1)):
+            return [*before, writer]
+    return []
+
+
+def _values(subject: Subject, row: OperatorRow, left: int = _LONGEST) -> list[OperatorRow]:
+    """Return the operators up to the product with probabilities on its left; [] without one."""
+    elements = row.outputs[0].elements
+    for reader in subject.readers(row):
+        if _is_product(reader) and reader.inputs[-2:][0].elements == elements:
+            return [reader]
+        is_between = left and not reader.macs and reader.outputs
+        if is_between and reader.outputs[0].elements == elements:
+            behind = _values(subject, reader, left - 1)
+            if behind:
+                return [reader, *behind]
+    return []
+
+
+def _copied_operands(subject: Subject, product: OperatorRow) -> Iterator[OperatorRow]:
+    for operand in range(len(product.inputs)):
+        copy = subject.writer(product, operand)
+        if copy is not None and is_copy(copy.record) and subject.readers(copy) == [product]:
+            yield copy
+
+
+def attention_written_out(subject: Subject) -> list[Proposal]:
+    """Find a product, softmax and a product, which write and read all scores."""
+
+    def evidence(groups: list[list[OperatorRow]]) -> str:
+        rows = list(chain.from_iterable(groups))
+        scores = sum(max(e.outputs[0].byte for e in group) for group in groups)
+        return (
+            f"{counted(len(groups), 'time')} a product, softmax and a product"
+            f" ({counted(len(rows), 'operator')}): {subject.share(rows)}; scores of"
+            f" {format_bytes(scores)} are written and read between them"
+        )
+
+    return subject.instead(
+        "attention written out",
+        written_attention(subject),
+        evidence=evidence,
+        change="torch.nn.functional.scaled_dot_product_attention(q, k, v)",
+        is_timed=True,
+    )
+
+
+_REPEATS = ("aten.repeat", "aten.repeat_interleave", "aten.expand_copy")
+
+
+def expanded_heads(subject: Subject) -> list[Proposal]:
+    """Find keys and values copied for every query head of their group."""
+    products = {
+        row.index for rows, _ in written_attention(subject) for row in rows if _is_product(row)
+    }
+
+    def feeds_attention(row: OperatorRow, left: int = 3) -> bool:
+        for reader in subject.readers(row):
+            operands = subject.flow.read[reader.index]
+            places = [
+                place
+                for place, each in enumerate(operands)
+                if each.value and each.value.writer == row.index
+            ]
+            if reader.type == "attention" and {1, 2} & {*places}:
+                return True
+            if reader.index in products and len(operands) - 1 in places:
+                return True
+            if left and is_copy(reader.record) and feeds_attention(reader, left - 1):
+                return True
+        return False
+
+    rows: list[OperatorRow] = []
+    factors: set[int] = set()
+    for row in subject.working:
+        if (is_copy(row.record) or row.op in _REPEATS) and row.inputs and row.outputs:
+            factor, rest = divmod(row.outputs[0].elements, row.inputs[0].distinct_elements or 1)
+            if factor > 1 and not rest and len(row.outputs[0].shape) > 3 and feeds_attention(row):
+                rows.append(row)
+                factors.add(factor)
+    return subject.without(
+        "expanded KV heads",
+        rows,
+        evidence=f"{counted(len(rows), 'copy', 'copies')} of keys or values"
+        f" {' or '.join(f'{each}×' for each in sorted(factors))}"
+        f" ({format_bytes(sum(row.traffic_bytes for row in rows))} of traffic):"
+        f" {subject.share(rows)}",
+        change="scaled_dot_product_attention(q, k, v, enable_gqa=True), without repeat_interleave"
+        " or expand",
+    )
+
+
+# -- operators computed again ----------------------------------------------------------------------
+
+
+def repetitions(subject: Subject) -> list[tuple[OperatorRow, OperatorRow]]:
+    """Return operators that compute what an earlier one computed, each with the first one."""
+    first: dict[object, OperatorRow] = {}
+    same: dict[int, int] = {}
+    found: list[tuple[OperatorRow, OperatorRow]] = []
+
+    def operand(each: Reading) -> object:
+        spec, source = each.spec, (each.spec.storage, 0)
+        if each.value is not None:
+            values = [value for _, value in subject.flow.written[each.value.writer]]
+            source = same[each.value.writer], 1 + values.index(each.value)
+        elif each.latest_writer is not None:
+            return object()
+        shift = spec.offset_bytes - (each.value.first if each.value else 0)
+        return source, shift, spec.shape, spec.dtype, spec.layout, spec.distinct_elements
+
+    for row in subject.working:
+        same[row.index] = row.index
+        stays = all(subject.last_write[each.storage] == row.index for each in row.outputs)
+        if not (row.op.startswith("aten.") and row.outputs and row.state is State.COUNTED):
+            continue
+        if not stays or is_random(row.record) or any(e.role.persists for e in row.outputs):
+            continue
+        key = (
+            *(row.op, repr(sorted(row.attributes.items()))),
+            tuple(map(operand, subject.flow.read[row.index])),
+            tuple((each.shape, each.dtype, each.layout) for each in row.outputs),
+        )
+        earlier = first.setdefault(key, row)
+        same[row.index] = earlier.index
+        if earlier is not row:
+            found.append((row, earlier))
+    return found
+
+
+def repeated_computation(subject: Subject) -> list[Proposal]:
+    """Find operators that compute again what an earlier one computed: masks, tables, casts."""
+    rows = [row for row, earlier in repetitions(subject) if row.phase == earlier.phase]
+    ops = dict.fromkeys(map(short_op, sorted(rows, key=lambda row: -row.traffic_bytes)))
+    return subject.without(
+        "repeated computation",
+        rows,
+        evidence=f"{counted(len(rows), 'operator')} ({', '.join([*ops][:4])}) with the operands of"
+        f" an earlier one: {subject.share(rows)}",
+        change="compute masks and position tables once, before the layers (register_buffer, or an"
+        " argument of the layers)",
+    )
+
+
+def checkpointing(subject: Subject) -> list[Proposal]:
+    """Find recomputation in the backward pass without need, and need without recomputation."""
+    analysis, capacity = subject.analysis, subject.analysis.hardware.memory_capacity_bytes
+    peak = analysis.peak
+    if not (analysis.run.train and peak and capacity):
+        return []
+    again = [
+        row
+        for row, earlier in repetitions(subject)
+        if (row.phase, earlier.phase) == ("backward", "forward")
+    ]
+    kept_bytes = sum(spec.byte for row in again for spec in row.outputs)
+    if again and fits(peak.byte + kept_bytes, capacity):
+        return subject.without(
+            "needless checkpointing",
+            again,
+            evidence=f"{counted(len(again), 'operator')} of the forward pass again in the backward"
+            f" pass: {subject.share(again)}; peak {format_bytes(peak.byte)}, without recomputation"
+            f" at most {format_bytes(peak.byte + kept_bytes)} of {format_memory(capacity)}",
+            change="call the blocks without torch.utils.checkpoint",
+        )
+    if analysis.fits is not False or again:
+        return []
+    forward_s = subject.taken_s(row for row in subject.working if row.phase == "forward")
+    finding = Finding(
+        rule="checkpointing",
+        evidence=f"peak {format_bytes(peak.byte)} of {format_memory(capacity)},"
+        f" {format_bytes(peak.activation_bytes)} of it activations; recomputation costs at most"
+        f" one more forward pass ({format_s(forward_s or None)} {subject.kind} time)",
+        change="torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) for every block",
+    )
+    return [Proposal(finding=finding)]
+
+
+# -- operators written out -------------------------------------------------------------------------
+
+
+def _with_sources(
+    subject: Subject, members: Iterable[OperatorRow], ops: Sequence[str], shared: Sequence[str] = ()
+) -> list[OperatorRow]:
+    """Add the operators of these names that only the members read.
+
+    Those of `shared` may have several readers among them.
+    """
+    inside = {row.index: row for row in members}
+    front = [*inside.values()]
+    while front:
+        row = front.pop()
+        for operand in range(len(row.inputs)):
+            source = subject.writer(row, operand)
+            if source is None or source.index in inside or short_op(source) not in (*ops, *shared):
+                continue
+            readers = subject.readers(source)
+            is_inner = len(readers) == 1 or short_op(source) in shared
+            if is_inner and all(reader.index in inside for reader in readers):
+                inside[source.index] = source
+                front.append(source)
+                # What it reads may now have all its readers inside.
+                front += [inside[each] for each in inside if each != source.index]
+    return [inside[index] for index in sorted(inside)]
+
+
+_SCALES = ("mul", "div", "reciprocal", "add", "_to_copy")
+
+
+def _normalizations(subject: Subject) -> Iterator[list[OperatorRow]]:
+    """Yield mean, root and product with the operand: RMSNorm, or LayerNorm with deviations."""
+    for root in subject.working:
+        if short_op(root) not in ("rsqrt", "sqrt"):
+            continue
+        members, mean = [root], subject.writer(root)
+        while mean is not None and short_op(mean) in ("add", "clamp_min"):
+            members.append(mean)
+            mean = subject.writer(mean)
+        if mean is None or short_op(mean) not in ("mean", "sum", "var"):
+            continue
+        square = subject.writer(mean)
+        members += [mean] if square is None or short_op(square) != "mul" else [mean, square]
+        elements = mean.inputs[0].elements
+        row = root
+        while len(readers := subject.readers(row)) == 1 and short_op(readers[0]) in _SCALES:
+            others = [each for each in readers[0].inputs if each.storage != row.outputs[0].storage]
+            # Once scaled, other operands are weights; one of full size is a gate or the residual.
+            is_scaled = row.outputs[0].elements == elements
+            if is_scaled and any(each.elements >= elements for each in others):
+                break
+            members.append(row := readers[0])
+        if row.outputs[0].elements == elements:
+            yield _with_sources(
+                subject,
+                members,
+                ("mean",),
+                ("pow", "square", "sub", "_to_copy"),
+            )
+
+
+def _gelus(subject: Subject) -> Iterator[list[OperatorRow]]:
+    """Yield x * (1 + tanh(x + x ** 3)) or x * (1 + erf(x)), with their factors."""
+    for curve in subject.working:
+        if short_op(curve) not in ("tanh", "erf"):
+            continue
+        members = [curve]
+        for name, operands in (("add", 1), ("mul", 2)):
+            readers = subject.readers(members[-1])
+            found = [(short_op(each), len(each.inputs)) for each in readers]
+            if found == [(name, operands)]:
+                members += readers
+        if len(members) == 3:
+            found = _with_sources(subject, members, ("mul", "div", "add", "pow"))
+            cubes = sum(short_op(row) in ("pow", "mul") for row in found if row.index < curve.index)
+            if short_op(curve) == "erf" or cubes > 2:
+                yield found
+
+
+def _rotations(subject: Subject) -> Iterator[list[OperatorRow]]:
+    """Yield x * cos + cat(-x2, x1) * sin."""
+    for turned in subject.working:
+        if not is_concatenation(turned.record) or len(turned.inputs) != 2:
+            continue
+        negative = next((e for n in (0, 1) if (e := subject.writer(turned, n))), None)
+        readers = subject.readers(turned)
+        if negative is None or short_op(negative) != "neg" or len(readers) != 1:
+            continue
+        sums = subject.readers(readers[0])
+        if short_op(readers[0]) == "mul" and len(sums) == 1 and short_op(sums[0]) == "add":
+            found = _with_sources(subject, [turned, readers[0], sums[0]], ("neg", "mul"))
+            if len(found) == _OF_ROTATION:
+                yield found
+
+
+_OF_ROTATION = 5  # Operators
+
+
+def written_out(subject: Subject) -> list[Proposal]:
+    """Find normalizations, GELU and rotary embeddings made of single operators."""
+    found: list[Proposal] = []
+    compiled = "torch.compile, which makes one kernel of it"
+    norm = "torch.nn.RMSNorm, or torch.nn.LayerNorm if it subtracts the mean"
+    if subject.analysis.hardware.device == "cpu":
+        norm = (
+            f"{compiled} (on CPUs, torch.nn.RMSNorm is the same operators), or torch.nn.LayerNorm"
+        )
+    gelu = "torch.nn.functional.gelu(x), with approximate='tanh' for tanh"
+    for name, finder, change in (
+        ("normalization", _normalizations, norm),
+        ("GELU", _gelus, gelu),
+        ("rotary embedding", _rotations, compiled),
+    ):
+
+        def evidence(groups: list[list[OperatorRow]], name: str = name) -> str:
+            rows = list(chain.from_iterable(groups))
+            byte = format_bytes(sum(row.traffic_bytes for row in rows))
+            return (
+                f"{counted(len(groups), name)} of {counted(len(rows), 'operator')}"
+                f" ({byte} of traffic): {subject.share(rows)}"
+            )
+
+        groups = [(rows, fused_like(subject.flow, rows)) for rows in finder(subject)]
+        rule = f"{name} written out"
+        found += subject.instead(rule, groups, evidence=evidence, change=change)
+    return found
+
+
+COMPILED = "torch.compile"
+"""Rule whose finding is tried in the whole model."""
+
+
+def compilation(subject: Subject) -> list[Proposal]:
+    """Find the time that fused kernels save, down to their minimum times.
+
+    Products take as long as before: fusion adds what goes with them.
+    """
+    kernels: dict[int, list[OperatorRow]] = {}
+    for row in subject.working:
+        if row.chain is not None:
+            kernels.setdefault(row.chain, []).append(row)
+    fused = {chain: rows for chain, rows in kernels.items() if len(rows) > 1}
+    saved_s = byte = fused_byte = 0.0
+    for rows in fused.values():
+        products = [row for row in rows if row.macs]
+        least_s = rows[0].fused_min_time_s
+        if least_s is not None:
+            least_s = subject.taken_s(products) + max(0.0, least_s - minimum_s(products))
+            saved_s += max(0.0, subject.taken_s(rows) - least_s)
+        byte += sum(row.traffic_bytes for row in rows)
+        fused_byte += sum(row.fused_bytes or 0 for row in rows)
+    number = sum(map(len, fused.values()))
+    return subject.finding(
+        COMPILED,
+        (),
+        Saving(before_s=subject.pass_s, after_s=max(0.0, subject.pass_s - saved_s)),
+        basis="at most",
+        evidence=f"{counted(number, 'operator')} fit into {counted(len(fused), 'kernel')} by"
+        f" operator fusion: traffic {format_bytes(fused_byte)} instead of {format_bytes(byte)}",
+        change="model = torch.compile(model)",
+    )
+
+
+# -- types -----------------------------------------------------------------------------------------
+
+
+def float32_products(subject: Subject) -> list[Proposal]:
+    """Find products in float32 in a pass whose other products are in 16-bit types.
+
+    In measured passes on GPUs, also if all of them are in float32.
+    """
+    by_type: dict[str, list[OperatorRow]] = {}
+    for row in subject.working:
+        if row.macs:
+            name = str(arithmetic_dtype((*row.inputs, *row.outputs)))
+            by_type.setdefault(name, []).append(row)
+    flop = {name: sum(row.flop or 0 for row in rows) for name, rows in by_type.items()}
+    small = max(("bfloat16", "float16"), key=lambda name: flop.get(name, 0))
+    is_island = flop.get(small, 0) > flop.get("float32", 0)
+    roof = Roof(subject.analysis.hardware, subject.analysis.threads)
+    fast, slow = roof.compute(dtype(small)), roof.compute(dtype("float32"))
+    is_gpu = subject.is_measured and roof.profile.device != "cpu"
+    if not (is_island or is_gpu) or not (fast and slow and fast.flop_per_s > slow.flop_per_s):
+        return []
+    groups = [([row], _in_type(row, small)) for row in by_type.get("float32", ())]
+
+    def evidence(groups: list[list[OperatorRow]]) -> str:
+        rows = list(chain.from_iterable(groups))
+        return (
+            f"{counted(len(rows), 'product')} in float32: {subject.share(rows)}; {small} units are"
+            f" {fast.flop_per_s / slow.flop_per_s:.1f}× faster"
+        )
+
+    return subject.instead(
+        "float32 island" if is_island else "lower precision",
+        groups,
+        evidence=evidence,
+        change=f"keep them in {small}: no .float() and no autocast(enabled=False) around them"
+        if is_island
+        else f"model.to(torch.{small}), or torch.autocast(device, torch.{small})",
+    )
+
+
+def _in_type(row: OperatorRow, name: str) -> Alternative:
+    inputs, outputs = (
+        tuple(replace(e, dtype=dtype(name)) if e.dtype.kind == "float" else e for e in specs)
+        for specs in (row.inputs, row.outputs)
+    )
+    work = Work(**{name: getattr(row, name) for name in COUNTS}, **traffic_of(inputs, outputs))
+    record = replace(row.record, inputs=inputs, outputs=outputs, work=work)
+    share = work.traffic_bytes / row.traffic_bytes if row.traffic_bytes else 0.0
+    byte = {level: round(each * share) for level, each in row.level_bytes.items()}
+    return Alternative(record=record, level_bytes=byte)
+
+
+def weight_casts(subject: Subject) -> list[Proposal]:
+    """Find casts of parameters to another floating type in inference, the same in every pass."""
+    if any(row.phase != "forward" for row in subject.working):
+        return []
+    rows = [
+        row
+        for row in subject.working
+        if row.op == "aten._to_copy"
+        and row.inputs
+        and row.inputs[0].role is Role.PARAMETER
+        and row.inputs[0].dtype.kind == row.outputs[0].dtype.kind == "float"
+        and row.inputs[0].dtype != row.outputs[0].dtype
+    ]
+    types = sorted({f"{row.inputs[0].dtype} → {row.outputs[0].dtype}" for row in rows})
+    return subject.without(
+        "weight casts",
+        rows,
+        evidence=f"{counted(len(rows), 'parameter')} cast in every pass ({', '.join(types)},"
+        f" {format_bytes(sum(row.traffic_bytes for row in rows))} of traffic):"
+        f" {subject.share(rows)}",
+        change="cast the weights once: model.to(dtype), instead of .to(dtype) in forward or"
+        " autocast",
+    )
+
+
+def rewritten_rows(subject: Subject) -> frozenset[int]:
+    """Return the operators that attention or normalizations written out consist of."""
+    groups = [rows for rows, _ in written_attention(subject)]
+    return frozenset(row.index for rows in (*groups, *_normalizations(subject)) for row in rows)
