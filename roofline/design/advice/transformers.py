@@ -279,6 +279,7 @@ def _normalizations(subject: Subject) -> Iterator[list[OperatorRow]]:
         if short_op(root) not in ("rsqrt", "sqrt"):
             continue
         members, mean = [root], subject.writer(root)
+        # torch.nn.RMSNorm, where torch has no kernel of it, adds in place: it is not matched.
         while mean is not None and short_op(mean) in ("add", "clamp_min"):
             members.append(mean)
             mean = subject.writer(mean)
