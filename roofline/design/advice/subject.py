@@ -15,7 +15,7 @@ from roofline.analysis.words import kind_of_time, whole_s
 from roofline.core.dtypes import dtype
 from roofline.core.units import format_percent
 from roofline.latency.prediction import OperatorPredictor
-from roofline.placement import Roof
+from roofline.placement import Placement, Roof
 from roofline.workload import formulas
 from roofline.workload.dataflow import Dataflow, trace_dataflow
 from roofline.workload.operators import OperatorRecord, State
@@ -165,7 +165,9 @@ def fused_like(flow: Dataflow, rows: Sequence[OperatorRow]) -> Alternative:
     for row in rows:
         for each in flow.read[row.index]:
             if each.latest_writer not in inside:
-                read.setdefault(each.key, each.spec)
+                # Parts of one value may overlap: the largest is a lower bound.
+                key = each.spec.storage, each.latest_writer
+                read[key] = max(read.get(key, each.spec), each.spec, key=lambda spec: spec.byte)
         for spec, value in flow.written[row.index]:
             if not (value.readers and inside.issuperset(value.readers)):
                 written.append(spec)
@@ -410,18 +412,22 @@ class Subject:
 
     def times(self, operators: Sequence[Operator], /) -> list[Time | None]:
         """Return predicted times, or minimum times; None if unknown."""
-        roof = Roof(self.analysis.hardware, self.analysis.threads)
-        placements = [
-            roof.place(each.record, reuses_for(each.level_bytes, roof)) for each in operators
-        ]
         if self.predictor is None or self.basis == "bound":
-            bounds_s = [each.eager_min_time_s for each in placements]
-            return [Time(s=each) if each is not None else None for each in bounds_s]
-        found = self.predictor.operators(placements, roof.threads)
+            return self._least_times(operators)
+        found = self.predictor.operators(self._placed(operators), self.analysis.threads)
         return [
             Time(s=each.predicted_s, low_s=each.low_s, high_s=each.high_s) if each else None
             for each in found
         ]
+
+    def _placed(self, operators: Sequence[Operator]) -> list[Placement]:
+        roof = Roof(self.analysis.hardware, self.analysis.threads)
+        return [roof.place(each.record, reuses_for(each.level_bytes, roof)) for each in operators]
+
+    def _least_times(self, operators: Sequence[Operator]) -> list[Time | None]:
+        """Return minimum times; None if unknown."""
+        least = [each.eager_min_time_s for each in self._placed(operators)]
+        return [Time(s=each) if each is not None else None for each in least]
 
     @cached_property
     def pass_s(self) -> float:
@@ -569,30 +575,34 @@ class Subject:
 
         ``is_timed``: the operator exists, so it can be predicted, and tried.
         """
-        after = self.times([other for _, other in groups])
-        is_predicted = is_timed and self.basis == "prediction" and not self.is_measured
-        if not (is_predicted and all(after)):
-            roof, is_predicted = Roof(self.analysis.hardware, self.analysis.threads), False
-            places = (roof.place(e.record, reuses_for(e.level_bytes, roof)) for _, e in groups)
-            least = [each.eager_min_time_s for each in places]
-            after = [Time(s=each) if each is not None else None for each in least]
-        parts: Parts = []
-        kept: list[tuple[Sequence[OperatorRow], Alternative]] = []
-        for (rows, other), time in zip(groups, after, strict=True):
-            before = [each for row in rows if (each := self.time(row))]
-            if time and len(before) == len(rows) and sum(each.s for each in before) > time.s:
-                parts += [*((each, NOTHING) for each in before), (NOTHING, time)]
-                kept.append((rows, other))
-        rows = [row for of_group, _ in kept for row in of_group]
-        return self.finding(
-            rule,
-            rows,
-            saving_of(parts, "prediction" if is_predicted else "bound") if kept else None,
-            basis="prediction" if is_predicted else "at most",
-            evidence=evidence([list(of_group) for of_group, _ in kept]) if kept else "",
-            change=change,
-            swaps=[Swap(before=tuple(rows), after=(other,)) for rows, other in kept * is_timed],
-        )
+        others = [other for _, other in groups]
+        choices: list[tuple[Basis, list[Time | None]]] = [("at most", self._least_times(others))]
+        if is_timed and self.basis == "prediction" and not self.is_measured:
+            # If no saving is certain, that to the minimum time is an upper limit.
+            choices.insert(0, ("prediction", self.times(others)))
+        for basis, after in choices:
+            parts: Parts = []
+            kept: list[tuple[Sequence[OperatorRow], Alternative]] = []
+            for (rows, other), time in zip(groups, after, strict=True):
+                before = [each for row in rows if (each := self.time(row))]
+                if time and len(before) == len(rows) and sum(each.s for each in before) > time.s:
+                    parts += [*((each, NOTHING) for each in before), (NOTHING, time)]
+                    kept.append((rows, other))
+            if kept and (
+                found := self.finding(
+                    rule,
+                    [row for rows, _ in kept for row in rows],
+                    saving_of(parts, basis),
+                    basis=basis,
+                    evidence=evidence([list(rows) for rows, _ in kept]),
+                    change=change,
+                    swaps=[
+                        Swap(before=tuple(rows), after=(other,)) for rows, other in kept * is_timed
+                    ],
+                )
+            ):
+                return found
+        return []
 
 
 def minimum_s(rows: Iterable[OperatorRow]) -> float:
