@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
@@ -195,9 +196,19 @@ def basis_text(finding: Finding) -> str:
 _HEDGE = {**dict.fromkeys(LIMITS, "≤ "), "estimate": "~ "}
 
 
-def saving_text(finding: Finding) -> str:
-    """Return a saving with its interval; ``"~ 1 ms"``: estimated, ``"≤ 1 ms"``: upper limit."""
-    if finding.saving_s is None:
+def is_of_pass(analysis: Analysis, finding: Finding) -> bool:
+    """Return whether a saving is part of the time of the pass in reports, not of another time."""
+    before_s, whole = finding.predicted_before_s, pass_s(analysis)
+    is_minimum = finding.basis in MINIMUMS and not finding.operators
+    return not is_minimum or before_s is None or math.isclose(before_s, whole or 0.0)
+
+
+def saving_text(analysis: Analysis, finding: Finding) -> str:
+    """Return a saving with its interval; ``"~ 1 ms"``: estimated, ``"≤ 1 ms"``: upper limit.
+
+    Savings of other times than that of the pass are shares only.
+    """
+    if finding.saving_s is None or not is_of_pass(analysis, finding):
         return MISSING
     if finding.saving_low_s is None or finding.saving_high_s is None:
         return f"{_HEDGE.get(finding.basis, '')}{format_s(finding.saving_s)}"
@@ -250,7 +261,8 @@ def machines_advice_notes(names: Sequence[str], analyses: Sequence[Analysis]) ->
                 shares[each.rule], first[each.rule] = share, each
             # The first finding of a rule on a machine saves most.
             of_pass = saved_share_text(analysis, each)
-            words = f"{name} {saving_text(each)}, {of_pass} ({basis_text(each)})"
+            parts = [saving_text(analysis, each), f"{of_pass} ({basis_text(each)})"]
+            words = f"{name} {', '.join(part for part in parts if part != MISSING)}"
             saved.setdefault(each.rule, {}).setdefault(name, words)
     if not shares:
         return
@@ -265,15 +277,22 @@ def machines_advice_notes(names: Sequence[str], analyses: Sequence[Analysis]) ->
     yield from notes("Possible savings", lines)
 
 
+def _saving_in_line(analysis: Analysis, finding: Finding) -> str:
+    """Return a saving and its share: ``"1 ms (10.0 % of the predicted time)"``."""
+    if finding.saving_s is None:
+        return basis_text(finding)
+    share = f"{saved_share_text(analysis, finding)} of the {basis_text(finding)} time"
+    saved = saving_text(analysis, finding)
+    return share if saved == MISSING else f"{saved} ({share})"
+
+
 def savings_fact(analysis: Analysis) -> Iterable[tuple[str, str]]:
     """Yield the rules of the findings with their savings, the largest first."""
     best: dict[str, Finding] = {}
     for each in analysis.findings:
         best.setdefault(each.rule, each)
     parts = [
-        f"{each.rule} {_HEDGE.get(each.basis, '')}{format_s(each.saving_s)}"
-        f" ({saved_share_text(analysis, each)} {basis_text(each)})"
-        for each in list(best.values())[:_SHOWN]
+        f"{each.rule} {_saving_in_line(analysis, each)}" for each in list(best.values())[:_SHOWN]
     ]
     if len(best) > _SHOWN:
         parts.append(f"{len(best) - _SHOWN} more")
@@ -284,7 +303,7 @@ def savings_fact(analysis: Analysis) -> Iterable[tuple[str, str]]:
 def advice_notes(analysis: Analysis) -> Iterable[Notes]:
     """Yield the findings with evidence and change, the largest savings first."""
     lines = [
-        f"{each.rule}, {saving_text(each)} {basis_text(each)} · {location_text(analysis, each)} ·"
+        f"{each.rule}, {_saving_in_line(analysis, each)} · {location_text(analysis, each)} ·"
         f" {each.evidence} ⇒ {each.change}"
         for each in analysis.findings[:_SHOWN]
     ]

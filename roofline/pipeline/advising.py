@@ -101,7 +101,7 @@ def advise(
     findings += [each.finding for each in outcomes if each.finding]
     return Advice(
         analysis=replace(analysis, findings=ranked(tuple(findings))),
-        tried=tuple(each.words for each in outcomes if each.words),
+        tried=_tried(outcomes),
     )
 
 
@@ -142,6 +142,16 @@ def _best_of_each(outcomes: list[Outcome]) -> list[Outcome]:
             if known is None or _saved(each) > _saved(known):
                 best[each.variant.rule] = each
     return [each for each in outcomes if not each.finding or best[each.variant.rule] is each]
+
+
+def _tried(outcomes: list[Outcome]) -> tuple[str, ...]:
+    """Return the outcomes without a finding as text, equal ones in one line."""
+    names: dict[str, list[str]] = {}
+    for each in outcomes:
+        if each.words:
+            name = each.variant.name
+            names.setdefault(each.words.removeprefix(f"{name}: "), []).append(name)
+    return tuple(f"{', '.join(of)}: {words}" for words, of in names.items())
 
 
 def _saved(outcome: Outcome) -> float:

@@ -27,7 +27,7 @@ from roofline.design.comparison.ratios import RoundTime
 from roofline.design.comparison.result import Comparison
 from roofline.errors import InputError, MeasurementError
 from roofline.latency.prediction import RunPrediction
-from roofline.machine.hardware import HardwareProfile
+from roofline.machine.hardware import ComputeCeiling, HardwareProfile
 from roofline.pipeline.advising import advise
 from roofline.pipeline.analyses import add_findings
 from roofline.pipeline.timing import Bench
@@ -185,6 +185,39 @@ def test_a_type_that_torch_has_no_kernels_for_is_said_to_be_slow() -> None:
     # 2 * 8 * 64 * 64 FLOP at 7 GFLOP/s take 9.36 µs; at 208 GFLOP/s they take 315 ns.
     assert found.words == "float16: 9.36 µs instead of 315 ns (library minimum)"
     assert not found.is_open
+
+
+def test_an_unreliable_rate_of_the_library_decides_nothing() -> None:
+    profile = full_profile()
+    rates = [each for each in profile.compute if each.kernel == "gemm"]
+    one = replace(rates[0], threads=1, peak_flop_per_s=145e9, sustained_flop_per_s=140e9)
+    team = replace(rates[0], peak_flop_per_s=4e9, sustained_flop_per_s=4e9)
+    doubtful = replace(team, doubt="slower than on 1 thread")
+
+    def on(*compute: ComputeCeiling) -> HardwareProfile:
+        others = [each for each in profile.compute if each.kernel != "gemm"]
+        hardware = [
+            replace(
+                each,
+                threads=1,
+                peak_flop_per_s=each.peak_flop_per_s / 2,
+                sustained_flop_per_s=each.sustained_flop_per_s / 2,
+            )
+            for each in others
+            if each.kind == "hardware"
+        ]
+        return replace(profile, compute=(*others, *hardware, *compute))
+
+    variant = Variant(rule="number of threads", name="1 thread", change="do it")
+    for compute, is_found in (((one, team), True), ((one, doubtful), False)):
+        before = analysed(nn.Linear(1024, 1024), 512, 1024, profile=on(*compute))
+        after = replace(before, threads=1)
+        outcome = outcome_of(variant, before, after)
+        assert (outcome.finding is not None) is is_found
+    assert outcome.words == (
+        "1 thread: not judged: the rate of float32 GEMM on 2 threads is unreliable; measure again"
+    )
+    assert outcome.is_open
 
 
 def with_library_bfloat16() -> HardwareProfile:

@@ -22,6 +22,7 @@ from roofline.analysis.words import (
     base_s,
     basis_text,
     headline_subject,
+    is_of_pass,
     kind_of_time,
     location_text,
     machine_fact,
@@ -174,6 +175,9 @@ def _facts(analysis: Analysis, view: View) -> Iterable[tuple[str, str]]:
 
 def _saving(analysis: Analysis, finding: Finding) -> str:
     """Return the saving of a finding as the end of a sentence, with its kind."""
+    if not is_of_pass(analysis, finding):
+        share = format_percent(saved_share(analysis, finding))
+        return f"saves up to {share} ({basis_text(finding)})"
     of = f"of {format_s(base_s(analysis, finding))} ({basis_text(finding)})"
     if finding.basis in MINIMUMS and not finding.operators:
         return f"saves up to {format_percent(saved_share(analysis, finding))} {of}"
@@ -250,8 +254,8 @@ def _grid(analysis: Analysis, findings: Sequence[Finding]) -> Grid:
     rows: list[tuple[str, ...]] = []
     for number, each in enumerate(findings, 1):
         share = saved_share_text(analysis, each)
-        cells = [str(number), each.rule, location_text(analysis, each), saving_text(each), share]
-        cells.append(basis_text(each))
+        cells = [str(number), each.rule, location_text(analysis, each)]
+        cells += [saving_text(analysis, each), share, basis_text(each)]
         if is_tried:
             cells += [_measured(each), each.verdict or "not tried"]
         rows.append(tuple(cells))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from roofline.analysis import MINIMUMS, Analysis, Basis, Finding, fit_of, working
-from roofline.analysis.library_times import times_by_type
+from roofline.analysis.library_times import times_by_type, unreliable_rates
 from roofline.analysis.words import BASIS_TEXTS
 from roofline.core.text import counted
 from roofline.core.units import format_bytes, format_percent, format_s
@@ -195,6 +195,12 @@ def outcome_of(variant: Variant, before: Analysis, after: Analysis) -> Outcome:
 
     if after.fits is False:
         return said(str(fit_of(after)))
+    is_predicted = before.prediction and after.prediction
+    if not is_predicted and (rates := unreliable_rates(before) or unreliable_rates(after)):
+        return said(
+            f"not judged: the rate of {' and '.join(rates)} is unreliable; measure again",
+            is_open=True,
+        )
     times_of_both = _times_of_both(before, after)
     if times_of_both is None:
         return said("no minimum time", is_open=True)

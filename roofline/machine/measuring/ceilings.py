@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from roofline.core.dtypes import DType
 from roofline.core.text import counted
@@ -26,6 +27,8 @@ from roofline.machine.measuring.rounds import KernelRate
 from roofline.machine.measuring.trials import Trial
 from roofline.machine.theory.microarchitectures import Core, NearestCache
 
+Figure = TypeVar("Figure", ComputeCeiling, Bandwidth)
+
 METHOD = method(f"{BURST_S * 1e3:g} ms bursts")
 
 AGREEMENT = 0.97
@@ -40,6 +43,9 @@ _MEDIAN_ERROR = 0.93
 
 _SURE = 2.0  # standard errors of a significant difference
 _PLACED = 1.25  # peak over sustained that indicates two CPU placements
+
+_FEWER_FASTER = 2.0
+"""Rate on fewer threads over that on more which indicates a disturbed measurement."""
 
 _NOTABLE = 0.01
 """Fraction of bursts above which a disturbance is reported; ceilings note their own."""
@@ -129,7 +135,10 @@ def doubt(kernel_rate: KernelRate[Trial]) -> str:
         reasons.append("all bursts disturbed by other processes")
     if other is not None and _disagree(rate, other):
         share = other.sustained / rate.sustained
-        reasons.append(f"the second kernel variant reaches {format_percent(share)} of it")
+        reasons.append(
+            f"not reproduced: the second kernel variant reaches {format_percent(share)} of it,"
+            f" {percent(AGREEMENT)} expected"
+        )
     if kernel_rate.moved and rate.peak > _PLACED * rate.sustained:
         reasons.append("the host moved its CPUs: peak and sustained are from different placements")
     if rate.spread > UNSTEADY:
@@ -241,17 +250,50 @@ def memory_levels(
             name=name,
             capacity_bytes=sets[name].capacity_bytes,
             scope=sets[name].scope,
-            bandwidth=tuple(
-                _bandwidth(
-                    each,
-                    theoretical_peaks,
-                    memory if name == DRAM and each.trial.threads == most else None,
-                    nearest=name == names[0] and name != DRAM,
-                )
-                for each in found
-                if each.trial.working_set and each.trial.working_set.level == name
+            bandwidth=mark_slower_teams(
+                [
+                    _bandwidth(
+                        each,
+                        theoretical_peaks,
+                        memory if name == DRAM and each.trial.threads == most else None,
+                        nearest=name == names[0] and name != DRAM,
+                    )
+                    for each in found
+                    if each.trial.working_set and each.trial.working_set.level == name
+                ]
             ),
         )
+
+
+def mark_slower_teams(figures: Sequence[Figure]) -> tuple[Figure, ...]:
+    """Return the figures, with a doubt on those far below the same kernel on fewer threads."""
+    marked: list[Figure] = []
+    for each in figures:
+        fewer = [
+            other
+            for other in figures
+            if _kernel_of(other) == _kernel_of(each) and other.threads < each.threads
+        ]
+        best = max(fewer, key=_sustained, default=each)
+        factor = _sustained(best) / _sustained(each)
+        if factor > _FEWER_FASTER:
+            reason = (
+                f"{factor:.1f}× slower than on {counted(best.threads, 'thread')}: disturbed by"
+                " other processes"
+            )
+            each = replace(each, doubt="; ".join(filter(None, (each.doubt, reason))))
+        marked.append(each)
+    return tuple(marked)
+
+
+def _kernel_of(figure: ComputeCeiling | Bandwidth) -> tuple[str, str]:
+    return figure.kind, figure.label if isinstance(figure, ComputeCeiling) else figure.kernel
+
+
+def _sustained(figure: ComputeCeiling | Bandwidth) -> float:
+    if isinstance(figure, ComputeCeiling):
+        return figure.sustained_flop_per_s
+    return figure.sustained_bytes_per_s
 
 
 def drop_slower_mixes(compute: Sequence[ComputeCeiling]) -> tuple[ComputeCeiling, ...]:

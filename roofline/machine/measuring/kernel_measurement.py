@@ -183,7 +183,9 @@ def measure_kernels(
     levels = ceilings.memory_levels(by_quantity["byte"], theoretical_peaks, theoretical_memory())
     return MeasuredFigures(
         compute=ceilings.drop_slower_mixes(
-            [ceilings.compute_ceiling(each, theoretical_peaks) for each in by_quantity["flop"]]
+            ceilings.mark_slower_teams(
+                [ceilings.compute_ceiling(each, theoretical_peaks) for each in by_quantity["flop"]]
+            )
         ),
         memory=tuple(map(known, levels)),
         clock=core_clock,
