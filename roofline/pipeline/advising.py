@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from roofline.analysis import Analysis, ranked
 from roofline.core.progress import Progress, Say
 from roofline.design.advice.result import Advice
-from roofline.design.advice.rules import proposals_of
+from roofline.design.advice.rules import judged_rules, proposals_of
 from roofline.design.advice.subject import Subject
 from roofline.design.advice.transformers import compilation
 from roofline.design.advice.whole_model import (
@@ -73,6 +73,7 @@ def advise(
     hardware, no_cache = run.get("hardware"), run.get("no_cache", False)
     predictor = load_predictor(analysis.hardware, hardware, analysis.run, no_cache=no_cache)
     proposals = list(proposals_of(analysis, predictor))
+    judged, unjudged = judged_rules(analysis, predictor)
     proposals += compilation(Subject(analysis, predictor))
     outcomes = _best_of_each(
         [
@@ -102,6 +103,8 @@ def advise(
     return Advice(
         analysis=replace(analysis, findings=ranked(tuple(findings))),
         tried=_tried(outcomes),
+        judged=judged,
+        unjudged=unjudged,
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from torch import nn
 
 from roofline.analysis import Finding, analysis_from_data, ranked
 from roofline.analysis.words import (
@@ -20,10 +21,12 @@ from roofline.analysis.words import (
 )
 from roofline.core.blocks import Grid, KeyValueBlock, Notes
 from roofline.design.advice.result import Advice, read_advice
+from roofline.design.advice.rules import RULES, judged_rules
 from roofline.errors import FileFormatError
 from tests.analysis.examples import resnet
 from tests.analysis.predictions import with_measurement
 from tests.design.advice_findings import FOLD, LOST, MOST, TRIED, add_findings, advice
+from tests.design.advice_models import analysed
 
 
 def test_the_verdict_comes_first() -> None:
@@ -123,6 +126,20 @@ def test_the_place_is_the_operator_that_costs_most() -> None:
     longest = max(rows, key=lambda row: row.eager_min_time_s or 0.0)
     assert name == f"{longest.module_path} ({longest.op.removeprefix('aten.')}) and 1 more"
     assert location_text(analysis, replace(FOLD, operators=())) == "the whole model"
+
+
+def test_rules_that_were_not_judged_are_no_missing_findings() -> None:
+    analysis = analysed(nn.Sequential(nn.Linear(8, 512), nn.Linear(512, 512)), 4, 8)
+    judged, unjudged = judged_rules(analysis)
+    assert judged + len(unjudged) == len(RULES) + 1 and "low efficiency" in unjudged
+    found = Advice(analysis=analysis, judged=judged, unjudged=unjudged)
+    assert f"no finding among {judged} rules ({len(unjudged)} need predictions)" in found.summary
+    blocks = found.report().blocks
+    (lines,) = [b.lines for b in blocks if isinstance(b, Notes) and b.title == "Rules not judged"]
+    assert "channel padding" in lines[0] and "roofline calibrate" in lines[0]
+    assert lines[1].endswith(": roofline profile MODEL -o p.json; roofline advise p.json")
+    (to_try,) = [b.lines[0] for b in blocks if isinstance(b, KeyValueBlock) and len(b.lines) == 1]
+    assert to_try[1].startswith("1: ") and "roofline compare" in to_try[1]
 
 
 def test_a_saving_says_what_it_is() -> None:

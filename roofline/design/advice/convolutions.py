@@ -235,7 +235,7 @@ def depthwise_below_ridge(subject: Subject) -> list[Proposal]:
     )
 
 
-def standard_instead(subject: Subject) -> list[Proposal]:
+def standard_instead_of_depthwise(subject: Subject) -> list[Proposal]:
     """Find pairs of depthwise and pointwise layers slower than one standard convolution."""
     depthwise = [row for row in subject.working if is_depthwise(row)]
     candidates = [each for row in depthwise for each in _alternatives(subject, row)]

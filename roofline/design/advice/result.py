@@ -68,7 +68,9 @@ _NAMES = (
 class Advice(Result):
     """Findings on a model; ``tried`` are run options without a gain, as text.
 
-    ``analysis`` is that of the unchanged model, with its ``findings``.
+    ``analysis`` is that of the unchanged model, with its ``findings``. ``judged`` is the number of
+    operator rules that could judge it (0: unknown), ``unjudged`` the names of those that need
+    predictions.
     """
 
     kind: ClassVar = "advice"
@@ -81,6 +83,8 @@ class Advice(Result):
 
     analysis: Analysis
     tried: tuple[str, ...] = ()
+    judged: int = 0
+    unjudged: tuple[str, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -120,6 +124,9 @@ class Advice(Result):
         ]
         if not hopeful:
             nothing = "no finding" if not self.findings else "no finding confirmed"
+            if self.unjudged:
+                nothing += f" among {counted(self.judged, 'rule')}"
+                nothing += f" ({len(self.unjudged)} need predictions)"
             return f"{model}: {nothing}, {kind} {format_s(whole)}"
         # Upper limits and minimum times may be far from actual savings.
         hedged = (*LIMITS, *MINIMUMS)
@@ -135,6 +142,7 @@ class Advice(Result):
         yield KeyValueBlock(lines=tuple(_facts(analysis, view)))
         if working(analysis.operators):
             yield _layers(analysis)
+            yield from self._long_layer()
         if shown:
             yield _grid(analysis, shown)
             why = (
@@ -147,11 +155,38 @@ class Advice(Result):
             yield KeyValueBlock(lines=(("Not shown", fewer),))
         if self.tried:
             yield from notes("Without a finding", self.tried)
+        yield from self._not_judged(view)
         disturbed = measurement_warnings(analysis)
         warnings = (*fit_warnings(analysis), *analysis.warnings, *disturbed)
         yield from warning_notes(warnings, view)
         if analysis.hardware.host and not any(each.verdict for each in self.findings):
             yield from next_steps(view, "advise --measure MODEL")
+
+    def _long_layer(self) -> Iterable[Block]:
+        """Yield the remedy for one layer with most of the time, if no rule found one."""
+        analysis = self.analysis
+        kind, every = kind_of_time(analysis), working(analysis.operators)
+        of_s = max(sum_s(every, kind), whole_s(analysis, kind) or 0.0)
+        rows = group_identical_calls(analysis, kind)[0]
+        share = sum_s(rows, kind) / of_s if of_s else 0.0
+        if share > _MOST and not any(each.operators for each in self.findings):
+            line = (
+                f"{module_of(rows[0])}: {format_percent(share)} of the time; compare other designs"
+                " of it with `roofline compare` (docs/how-to/comparing.md)"
+            )
+            yield KeyValueBlock(lines=(("To try", line),))
+
+    def _not_judged(self, view: View) -> Iterable[Block]:
+        """Yield the rules that need predictions, and the commands that give them."""
+        if not self.unjudged:
+            return
+        lines = [f"{', '.join(self.unjudged)}: need predictions"]
+        if self.analysis.hardware.host:
+            model = view.arguments or "MODEL"
+            lines[0] += " (`roofline calibrate`)"
+            profile = f"roofline profile {model} -o p.json; roofline advise p.json"
+            lines.append(f"measured times suffice for most of them: {profile}")
+        yield from notes("Rules not judged", lines)
 
 
 def _facts(analysis: Analysis, view: View) -> Iterable[tuple[str, str]]:
@@ -186,6 +221,9 @@ def _saving(analysis: Analysis, finding: Finding) -> str:
 
 
 _LAYERS = 5
+
+_MOST = 0.5
+"""Share of the time of a layer above which it is the one to change."""
 
 
 def _layers(analysis: Analysis) -> Grid:

@@ -15,7 +15,7 @@ from roofline.design.advice.convolutions import (
     fragmented_branches,
     norms_after_activations,
     pooling_in_contiguous_layout,
-    standard_instead,
+    standard_instead_of_depthwise,
     unusual_kernels,
 )
 from roofline.design.advice.subject import (
@@ -281,7 +281,7 @@ RULES: Mapping[Rule, str] = {
     foldable_norms: "",
     norms_after_activations: "",
     depthwise_below_ridge: "kernel",
-    standard_instead: "alternative",
+    standard_instead_of_depthwise: "alternative",
     pooling_in_contiguous_layout: "kernel",
     dispatch_bound: "kernel",
     redundant_copies: "",
@@ -304,12 +304,12 @@ def proposals_of(
     ``explained`` are operators of other findings, which are not reported as inefficient.
     """
     subject = Subject(analysis, predictor)
-    known = [""]
-    if subject.basis == "prediction":
-        known += ["kernel", "alternative"]
-    elif subject.is_measured:
-        known.append("kernel")
-    found = [each for rule, needs in RULES.items() if needs in known for each in rule(subject)]
+    found = [
+        each
+        for rule, needs in RULES.items()
+        if needs in _known_times(subject)
+        for each in rule(subject)
+    ]
     explained = {*explained} | {
         index
         for finding in (each.finding for each in found)
@@ -319,6 +319,25 @@ def proposals_of(
     }
     found += low_efficiency(subject, explained)
     return tuple(sorted(found, key=lambda each: rank(each.finding)))
+
+
+def _known_times(subject: Subject) -> tuple[str, ...]:
+    if subject.basis == "prediction":
+        return "", "kernel", "alternative"
+    return ("", "kernel") if subject.is_measured else ("",)
+
+
+def judged_rules(
+    analysis: Analysis, predictor: OperatorPredictor | None = None
+) -> tuple[int, tuple[str, ...]]:
+    """Return the number of rules that `proposals_of` judges, and the names of the others."""
+    known = _known_times(Subject(analysis, predictor))
+    open_rules = [
+        rule.__name__.replace("_", " ") for rule, needs in RULES.items() if needs not in known
+    ]
+    if kind_of_time(analysis) == "bound":
+        open_rules.append("low efficiency")
+    return len(RULES) + 1 - len(open_rules), tuple(open_rules)
 
 
 def findings_of(
