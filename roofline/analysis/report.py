@@ -179,7 +179,8 @@ def _terms(analysis: Analysis) -> Iterable[str]:
 
 def _commands(analysis: Analysis) -> Iterable[str]:
     of_host, command = analysis.hardware.host is not None, calibrate_command(analysis.run.dtype)
-    if analysis.prediction is None and f"run `roofline {command}`" in why_not_predicted(analysis):
+    reason = analysis.not_predicted or why_not_predicted(analysis)
+    if analysis.prediction is None and f"run `roofline {command}`" in reason:
         yield command
     yield "advise MODEL"
     if of_host and analysis.measurement is None:

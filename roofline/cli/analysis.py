@@ -233,7 +233,9 @@ def predict(model: str, run: dict[str, Any], operators: Any, view: View, output:
     result = add_findings(result, run["hardware"], no_cache=run["no_cache"])
     output.present(result, view)
     if result.not_predicted:
-        raise IncompleteError(f"no predicted time: {result.not_predicted}")
+        # The report begins with the reason.
+        reason = f": {result.not_predicted}" if output.format else ""
+        raise IncompleteError(f"no predicted time{reason}")
 
 
 @command(

@@ -192,7 +192,7 @@ def _measure_links(others: list[str], output: Output) -> None:
 
 @command(
     "calibrate",
-    flag("--quick", "One minute: fewer models, wider intervals."),
+    flag("--quick", "1 to 2 minutes: fewer models, wider intervals."),
     flag("--fresh", "Discard data of earlier calibrations."),
     flag("--force", "Measure on a busy machine."),
     run_option(
@@ -205,7 +205,7 @@ def _measure_links(others: list[str], output: Output) -> None:
     ),
 )
 def calibrate(quick: bool, fresh: bool, force: bool, dtypes: tuple[str, ...]) -> None:
-    """Calibrate predictions on this machine, in five minutes.
+    """Calibrate predictions on this machine, in 5 to 8 minutes.
 
     Models of many families run here, and each of their operators is timed in place. From then on
     analyze and predict give predicted times with a prediction interval. The data is stored next to

@@ -12,6 +12,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
@@ -290,9 +291,12 @@ def plain_console(*, stderr: bool = False) -> Console:
     return console
 
 
+_LINES_APART_S = 30.0
+
+
 @contextmanager
 def progress_bar(what: str = "", *, redraw: bool = True) -> Generator[Callable[[float, str], None]]:
-    """Show progress on stderr: a bar on a terminal, one line in a file.
+    """Show progress on stderr: a bar on a terminal, a line at the start and every 30 s in a file.
 
     Output of the user's models goes to stderr as well.
 
@@ -319,16 +323,19 @@ def progress_bar(what: str = "", *, redraw: bool = True) -> Generator[Callable[[
         disable=not is_terminal,
     )
     task = bar.add_task(what, total=1.0, now="")
-    started = False
+    started, printed_s = False, 0.0
 
     def report(fraction: float, now: str) -> None:
-        nonlocal started
+        nonlocal started, printed_s
         if not started:
-            started = True
+            started, printed_s = True, time.monotonic()
             if is_terminal:
                 bar.start()
             else:
                 print_stderr(f"{what} …")
+        elif not is_terminal and time.monotonic() - printed_s >= _LINES_APART_S:
+            printed_s = time.monotonic()
+            print_stderr(f"{what}: {fraction:.0%}".replace("%", " %") + f", {now}" * bool(now))
         bar.update(task, completed=fraction, now=now, refresh=not redraw)
 
     try:

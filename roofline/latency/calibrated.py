@@ -13,6 +13,9 @@ from roofline.core.units import format_percent
 from roofline.machine.hardware import HardwareProfile
 from roofline.result import Result
 
+CALIBRATION_TIME = "5 to 8 minutes"
+"""Duration: the budget of `roofline calibrate`, its start, last model and evaluation."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOutError:
@@ -87,7 +90,13 @@ class Calibrated(Result):
     def summary(self) -> str:
         """Number of operators and models, and the leave-one-family-out MAPE."""
         if not self.runs:
-            return "No calibration data: no model could be measured"
+            why = "all runs failed" if self.skipped else "other processes disturbed all runs"
+            return f"No calibration data: {why}; {_AGAIN}"
+        if not self.models:
+            return (
+                f"Calibrated on {counted(self.operators, 'operator')} of single layers, of no"
+                f" model: predictions may be far off; {_AGAIN}"
+            )
         samples = f"{counted(self.operators, 'operator')} of {counted(self.models, 'model')}"
         if self.mape is None:
             return f"Calibrated on {samples}; too few families to validate predictions"
@@ -127,6 +136,9 @@ class Calibrated(Result):
         yield from warning_notes((*self.warnings, *[kept] * self.interrupted), view)
 
 
+_AGAIN = "stop other programs, then `roofline calibrate` continues"
+
+
 def calibrate_command(dtype: str) -> str:
     """Return the command that calibrates a data type; ``""``: that of the model as it is."""
     return "calibrate" if dtype in ("", "float32") else f"calibrate --dtype {dtype}"
@@ -140,4 +152,4 @@ def no_calibration(profile: HardwareProfile, dtype: str = "") -> str:
     if profile.host is None:
         return f"{reason} of this machine"
     command = calibrate_command(dtype)
-    return f"{reason}; run `roofline {command}` on that machine, which takes minutes"
+    return f"{reason}; run `roofline {command}` on that machine ({CALIBRATION_TIME})"

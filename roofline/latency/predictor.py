@@ -23,6 +23,9 @@ _FAULT_DEVIATION = 0.2
 """Relative deviation of the time of a page fault over machine states: 2.0, 2.3, 2.4 and 3.4 µs were
 the medians of four measurements of one shared host within two hours."""
 
+TOO_FEW_SAMPLES = " operators are not predicted: too few samples"
+"""Part of the note on operators without predictions."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predictor:
@@ -68,10 +71,9 @@ class Predictor:
         elif features:
             unknown = zip(features, found, strict=True)
             types = ", ".join(sorted({each.dtype for each, known in unknown if known is None}))
-            notes.append(
-                f"{len(found) - len(known)} of {len(found)} operators are not predicted: too few"
-                f" samples in {types} on {counted(threads, 'thread')}; run `roofline calibrate`"
-            )
+            count = f"{len(found) - len(known)} of {len(found)}"
+            setting = f"{types} on {counted(threads, 'thread')}"
+            notes.append(f"{count}{TOO_FEW_SAMPLES} in {setting}; run `roofline calibrate`")
         return Predicted(operators=_align(placements, found), run=run, notes=tuple(notes))
 
     def operators(

@@ -192,7 +192,7 @@ def case_workload(case: CalibrationCase, options: RunOptions) -> Workload:
 
 
 BUDGET_S = 285.0
-"""Time budget within five minutes; the running step is finished."""
+"""Time after which no step begins. The start, the last step and the evaluation come on top."""
 
 QUICK_BUDGET_S = 50.0
 
@@ -221,14 +221,14 @@ def calibrate(
     complete one.
 
     Args:
-        quick: within a minute, with fewer models.
+        quick: 1 to 2 minutes, with fewer models.
         fresh: delete data of earlier calibrations.
         dtypes: data types; None: float32, and bfloat16 and int8 if the CPU computes in them. int8
             is measured on layers that torch quantizes with given scales, then on a few models.
         force: measure although other processes run.
         progress: called with the progress.
         say: called with notes on waiting.
-        budget_s: time budget in seconds; None: five minutes, or one.
+        budget_s: time in seconds after which no model begins; None: 285, or 50 if quick.
         clock: clock in seconds.
 
     Raises:

@@ -16,7 +16,7 @@ from roofline.errors import InputError, argument
 from roofline.latency.features import features_of
 from roofline.latency.measuring.rounds import Gauges
 from roofline.latency.prediction import Predicted, Prediction, RunPrediction
-from roofline.latency.predictor import Predictor
+from roofline.latency.predictor import TOO_FEW_SAMPLES, Predictor
 from roofline.latency.samples import IsolatedSample
 from roofline.latency.store import Store
 from roofline.machine import catalog
@@ -257,7 +257,15 @@ def predict(
     notes = [*captured.notes, *machine_notes]
     found = assemble_analysis(captured, roof, notes=notes, predictor=predictor, history=predictor)
     is_without = found.prediction is None and found.operators
-    return replace(found, not_predicted=why_not_predicted(found)) if is_without else found
+    if not is_without:
+        return found
+    # One reason is enough.
+    notes_on_samples = [each for each in found.warnings if TOO_FEW_SAMPLES in each]
+    return replace(
+        found,
+        not_predicted=next(iter(notes_on_samples), why_not_predicted(found)),
+        warnings=tuple(each for each in found.warnings if each not in notes_on_samples),
+    )
 
 
 _Machine = tuple[HardwareProfile, tuple[str, ...]]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
 from typing import TYPE_CHECKING
 
 from roofline.core.progress import Progress, Say
@@ -83,7 +85,7 @@ def bench(
 ) -> Iterator[Bench]:
     """Reserve this machine: no other measurement runs meanwhile."""
     profile, notes = (of_device, ()) if of_device else host_profile(progress)
-    with exclusive_measurement(say):
+    with exclusive_measurement(say, before_waiting=partial(_check_quiet_but_for, force=force)):
         host_state = read_host_state()
         topology = host_state.topology
         busy = check_quiet(topology, force=force)
@@ -93,6 +95,26 @@ def bench(
             conditions=(*busy, *host_conditions(host_state), *memory_pressure()),
             notes=notes,
         )
+
+
+def _check_quiet_but_for(process: int, *, force: bool) -> None:
+    """Raise MeasurementError if others than a process and its children use the CPUs."""
+    import psutil
+
+    def used_s() -> float:
+        spent_s = time.process_time()
+        with suppress(psutil.Error):
+            tree = psutil.Process(process)
+            for each in (tree, *tree.children(recursive=True)):
+                with suppress(psutil.Error):
+                    # With children that ended.
+                    spent_s += sum(each.cpu_times()[:4])
+        return spent_s
+
+    topology = read_host_state().topology
+    cpus = topology.allowed_cpus or topology.cores
+    look = partial(read_activity, cpus=cpus, own_clock=used_s)
+    check_quiet(topology, force=force, read_now=look)
 
 
 @contextmanager

@@ -418,13 +418,13 @@ ON_HOST = replace(SHEET, name="own", host=full_profile().host)
     [
         (
             *(ON_HOST, Run()),
-            "no calibration data; run `roofline calibrate` on that machine, which takes minutes",
+            "no calibration data; run `roofline calibrate` on that machine (5 to 8 minutes)",
             "calibrate",
         ),
         (
             *(ON_HOST, Run(dtype="float64")),
             "no calibration data in float64; run `roofline calibrate --dtype float64` on that"
-            " machine, which takes minutes",
+            " machine (5 to 8 minutes)",
             "calibrate --dtype float64",
         ),
         (ON_HOST, Run(train=True, optimizer="sgd", loss="mean"), "training is not predicted", ""),

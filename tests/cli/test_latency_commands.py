@@ -144,7 +144,10 @@ def test_without_a_prediction_the_first_line_has_the_reason_and_the_code_is_3(
         "small: no predicted time (no calibration data of sheet), minimum 157 ns (eager"
     )
     assert "roofline predict" not in captured.out
-    assert captured.err.splitlines()[-1] == (
+    assert captured.err.splitlines()[-1] == "roofline: error: no predicted time"
+    # Files have no first line.
+    assert run(["predict", "net", "--hardware", "sheet", "--format", "csv"]) == 3
+    assert capsys.readouterr().err.splitlines()[-1] == (
         "roofline: error: no predicted time: no calibration data of sheet"
     )
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from roofline.cli import streams
 from roofline.cli.main import run
 from roofline.cli.streams import print_stderr, write_stdout
 from tests.forked_programs import ROOFLINE, forked
@@ -248,3 +249,17 @@ def test_bytes_and_text_are_put_alike(capsysbinary: pytest.CaptureFixture[bytes]
     write_stdout("µ\udcff")
     write_stdout("µ".encode())
     assert capsysbinary.readouterr().out == "µ\\udcffµ".encode()
+
+
+def test_progress_in_a_file_is_a_line_at_times(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(streams, "_LINES_APART_S", 0.0)
+    with streams.progress_bar("Calibrating") as report:
+        report(0.0, "resnet18")
+        report(0.25, "resnet50 float32")
+        monkeypatch.setattr(streams, "_LINES_APART_S", 1e9)
+        report(0.5, "vgg16")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:2] == ["Calibrating …", "Calibrating: 25 %, resnet50 float32"]
+    assert not any("vgg16" in each for each in lines)

@@ -71,7 +71,13 @@ def test_too_few_families_are_not_judged() -> None:
 def test_nothing_learned_and_interrupted() -> None:
     nothing = Calibrated(runs=0, operators=0, models=0, families=0, new_runs=0, seconds=2)
     text = str(replace(nothing, interrupted=True, warnings=("a\tb",)))
-    assert text.startswith("No calibration data")
+    assert text.startswith(
+        "No calibration data: other processes disturbed all runs; stop other programs, then"
+        " `roofline calibrate` continues"
+    )
+    assert "all runs failed" in replace(nothing, skipped=("net: out of memory",)).summary
+    layers = replace(nothing, runs=3, operators=9).summary
+    assert "9 operators of single layers, of no model" in layers and "calibrate" in layers
     assert "0 runs in 2 s" in text
     assert "  a\\tb\n  interrupted: measured runs are kept" in text
 

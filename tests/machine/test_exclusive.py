@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from roofline.errors import MeasurementError
 from roofline.machine.system.exclusive import exclusive_measurement, lock_file
 
 HOLD = (
@@ -57,7 +58,7 @@ def test_alone_nothing_is_said_and_the_lock_is_free_again(tmp_path: Path) -> Non
             exclusive_measurement(pytest.fail, folder=tmp_path),
         ):
             note = lock_file(tmp_path).read_text(encoding="utf-8")
-            assert note.startswith(f"process {os.getpid()}, since ")
+            assert f"process {os.getpid()}, since " in note
             raise ValueError("inside")
     assert said_alone(tmp_path) == []
 
@@ -68,8 +69,34 @@ def test_the_second_says_so_and_waits_for_the_first(
     # Instead of waiting for the first to end, it is ended.
     (line,) = said_alone(tmp_path, sleep=lambda _: end(first))
     assert first.returncode == 0
-    assert line.startswith(f"waiting for another roofline measurement (process {first.pid}, since ")
-    assert line.endswith(")")
+    assert line.startswith("waiting for another roofline measurement (")
+    assert f"(process {first.pid}, since " in line and line.endswith(")")
+
+
+def test_waiting_names_the_command_and_its_duration(
+    tmp_path: Path, first: subprocess.Popen[str]
+) -> None:
+    note = f"roofline calibrate, process {first.pid}, since 2026-01-02 03:04:05\n"
+    lock_file(tmp_path).write_text(note, encoding="utf-8")
+    processes: list[int] = []
+    (line,) = said_alone(tmp_path, before_waiting=processes.append, sleep=lambda _: end(first))
+    assert processes == [first.pid]
+    assert line == (
+        f"waiting for `roofline calibrate` (process {first.pid}, since 2026-01-02 03:04:05;"
+        " takes up to 8 minutes)"
+    )
+
+
+def test_a_busy_machine_is_refused_before_waiting(
+    tmp_path: Path, first: subprocess.Popen[str]
+) -> None:
+    def refuse(_: int) -> None:
+        raise MeasurementError("busy")
+
+    with pytest.raises(MeasurementError, match="busy"):
+        said_alone(tmp_path, before_waiting=refuse)
+    end(first)
+    assert said_alone(tmp_path) == []
 
 
 def test_a_process_that_was_killed_leaves_no_lock(

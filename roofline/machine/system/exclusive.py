@@ -9,6 +9,7 @@ import platform
 import re
 import select
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -44,7 +45,11 @@ def exit_with_parent(pipe: int) -> None:
 _POLL_S = 0.2
 
 _LONGEST_NOTE_BYTE = 200
-_NOTE = re.compile(r"process \d+, since [0-9 :-]+")
+_NOTE = re.compile(
+    r"(roofline (?P<command>[a-z]{1,20}), )?"
+    r"(?P<of>process (?P<process>\d{1,9}), since [0-9 :-]+)"
+)
+_DURATIONS = {"measure": "10 s", "calibrate": "up to 8 minutes"}
 
 _LOCKED = "locked"
 
@@ -55,13 +60,15 @@ _held: list[int] = []
 def exclusive_measurement(
     say: Say,
     *,
+    before_waiting: Callable[[int], object] = lambda _: None,
     folder: Path | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Generator[None]:
     """Context in which no other measurement of this user runs on this machine.
 
     The lock is released with the processes that hold it: this one, and those started with
-    `held_locks`. Without file locks or a writable folder, warn and continue.
+    `held_locks`. Without file locks or a writable folder, warn and continue. If another measurement
+    runs, `before_waiting` is called with its process.
     """
     without = "cannot exclude other roofline measurements"
     # The folder may be shared, so symbolic links are not followed.
@@ -77,7 +84,10 @@ def exclusive_measurement(
     try:
         while (obstacle := _try(file)) == _LOCKED:
             if not waiting:
-                say(f"waiting for another roofline measurement{_other(file)}")
+                other = _other(file)
+                if other:
+                    before_waiting(int(other["process"]))
+                say(_waiting_text(other))
                 waiting = True
             sleep(_POLL_S)
         if obstacle:
@@ -118,13 +128,26 @@ def _try(file: int) -> str:
     # The note is optional; the disk may be full.
     with contextlib.suppress(OSError):
         os.ftruncate(file, 0)
-        os.pwrite(file, f"process {os.getpid()}, since {since}\n".encode(), 0)
+        command = sys.argv[1] if len(sys.argv) > 1 else ""
+        name = f"roofline {command}, " if re.fullmatch("[a-z]{1,20}", command) else ""
+        os.pwrite(file, f"{name}process {os.getpid()}, since {since}\n".encode(), 0)
     return ""
 
 
-def _other(file: int) -> str:
+def _other(file: int) -> re.Match[str] | None:
+    """Return the note of the measurement that has the lock; None: missing or damaged."""
     try:
         text = os.pread(file, _LONGEST_NOTE_BYTE, 0).decode("ascii", errors="replace").strip()
     except OSError:
-        return ""
-    return f" ({text})" if _NOTE.fullmatch(text) else ""
+        return None
+    return _NOTE.fullmatch(text)
+
+
+def _waiting_text(other: re.Match[str] | None) -> str:
+    """Return the message on what is waited for, and how long it takes."""
+    if other is None:
+        return "waiting for another roofline measurement"
+    command = other["command"]
+    takes = f"; takes {_DURATIONS[command]}" if command in _DURATIONS else ""
+    what = f"`roofline {command}`" if command else "another roofline measurement"
+    return f"waiting for {what} ({other['of']}{takes})"
