@@ -100,7 +100,7 @@ class Roof(MachineRoof):
         library. None: its FLOP, or the ceiling of its type, is unknown.
         """
         of_macs, of_any = self.ceilings_of(record, compute_as)
-        min_flop = self._min_flop(record)
+        min_flop = self.min_flop(record)
         if min_flop is None or of_macs is None or of_any is None:
             return None
         direct_flop = record.work.min_mac_flop or 0
@@ -113,7 +113,7 @@ class Roof(MachineRoof):
         self, record: OperatorRecord, compute_as: DType | None = None
     ) -> tuple[float | None, ComputeRoof | None]:
         """Return the minimum seconds of an operator's arithmetic, and the limiting ceiling."""
-        if self._min_flop(record) == 0:
+        if self.min_flop(record) == 0:
             return 0.0, self.ceilings_of(record, compute_as)[1]
         times = self.compute_times(record, compute_as)
         return (None, None) if times is None else max(times, key=lambda each: each[0])
@@ -123,7 +123,7 @@ class Roof(MachineRoof):
         """Convolution algorithms that minimum times allow."""
         return ALGORITHMS if self.profile.device == "cuda" else "direct algorithm"
 
-    def _min_flop(self, record: OperatorRecord) -> int | None:
+    def min_flop(self, record: OperatorRecord) -> int | None:
         """Return the FLOP that no kernel of the library (cuDNN, MIOpen) can avoid."""
         is_cuda = self.profile.device == "cuda"
         return min_flop_of_algorithms(record) if is_cuda else record.work.min_flop
@@ -133,7 +133,7 @@ class Roof(MachineRoof):
         direct_flop = record.work.min_mac_flop
         if not direct_flop:
             return 1.0
-        spared_flop = (record.work.min_flop or 0) - (self._min_flop(record) or 0)
+        spared_flop = (record.work.min_flop or 0) - (self.min_flop(record) or 0)
         return max(0, direct_flop - spared_flop) / direct_flop
 
     def compute_s(self, record: OperatorRecord) -> float | None:

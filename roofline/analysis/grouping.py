@@ -19,7 +19,8 @@ from roofline.analysis.rows import (
     sum_eager_min_time_s,
     sum_fused_bytes,
 )
-from roofline.core.units import sum_known
+from roofline.core.sampling import interval_cell
+from roofline.core.units import format_bytes, format_intensity, format_s, sum_known
 from roofline.workload.operators import Module, State
 from roofline.workload.work import Work
 
@@ -303,10 +304,18 @@ def _merged(nodes: Sequence[_Node], path: str) -> _Node:
 
 
 def grouping_key(row: OperatorRow) -> Hashable:
-    """Return the key of equal calls: operator, sizes, work, prediction; measured calls differ."""
+    """Return the key of equal calls: operator, sizes, and what tables print; measured calls differ.
+
+    Reuse distances differ slightly between calls with equal text.
+    """
     if row.measured_s is not None:
         return row.index
     sizes = tuple((spec.shape, spec.dtype) for spec in (*row.inputs, *row.outputs))
-    work = (row.work, tuple(row.level_bytes.items()), row.ceiling, row.eager_min_time_s)
-    prediction = (row.predicted_s, row.predicted_low_s, row.predicted_high_s, row.prediction_source)
-    return (row.op, row.type, row.phase, sizes, work, prediction)
+    crossing = format_bytes(row.level_bytes.get(row.level)) if row.level else ""
+    intensity = format_intensity(row.intensity_flop_per_byte)
+    limit = (row.level, crossing, intensity, row.ceiling, format_s(row.eager_min_time_s))
+    middle, low, high = row.predicted_s, row.predicted_low_s, row.predicted_high_s
+    is_interval = middle is not None and low is not None and high is not None
+    predicted = interval_cell(middle, low, high) if is_interval else format_s(middle)
+    prediction = (predicted, row.prediction_source)
+    return (row.op, row.type, row.phase, sizes, row.work, limit, prediction)

@@ -55,7 +55,7 @@ from roofline.latency.calibrated import calibrate_command
 from roofline.latency.prediction import BOUND_ONLY, FAULTS_MATTER, RunPrediction
 from roofline.latency.samples import EarlierRun, RunMeasurement
 from roofline.machine.quantities import age
-from roofline.machine.roof import ceiling_text, kernel_lines
+from roofline.machine.roof import ceiling_text, kernel_lines, ridge_flop_per_byte
 from roofline.placement import Bound, Roof, ceiling_types
 from roofline.workload.formulas.convolution_algorithms import is_convolution
 
@@ -153,7 +153,7 @@ def analysis_blocks(analysis: Analysis, view: View) -> Iterable[Block]:
     if unknown := groups_of_unknown(analysis):
         yield unknown_grid(unknown)
     if view.verbose:
-        yield from advice_notes(analysis)
+        yield from advice_notes(analysis, view.arguments)
         yield from notes("Terms", _terms(analysis))
     warnings = (*fit_warnings(analysis), *analysis.warnings, *measurement_warnings(analysis))
     yield from warning_notes((*warnings, *above_roofline(analysis)), view)
@@ -197,7 +197,8 @@ def _facts(analysis: Analysis, view: View) -> Iterable[tuple[str, str]]:
     yield model_fact(analysis)
     yield from run_fact(analysis)
     yield machine_fact(analysis, view)
-    yield "Minimum", minimum_text(analysis.totals, verbose=view.verbose)
+    launches = " · without kernel launches" * (analysis.hardware.device != "cpu")
+    yield "Minimum", minimum_text(analysis.totals, verbose=view.verbose) + launches
     yield from _latency_facts(analysis, view)
     *work, (memory, peak) = work_facts(analysis, view)
     yield from work
@@ -205,12 +206,37 @@ def _facts(analysis: Analysis, view: View) -> Iterable[tuple[str, str]]:
     yield memory, f"{peak} · {fit}" if view.verbose or analysis.fits is False else peak
     yield from _limits_fact(analysis, view)
     is_known = analysis.totals.eager_min_time_s is not None
-    if view.verbose and is_known and any(is_convolution(row.record) for row in analysis.operators):
-        algorithms = Roof(analysis.hardware, analysis.threads).convolution_algorithms
-        yield "Convolutions", algorithms
+    if is_known:
+        yield from _convolutions_fact(analysis, view)
     if not view.verbose:
         yield from savings_fact(analysis)
     yield from coverage_fact(analysis, view)
+
+
+def _convolutions_fact(analysis: Analysis, view: View) -> Iterable[tuple[str, str]]:
+    """Yield the algorithms of convolutions, with their share of the counted FLOP.
+
+    Always, if FFT or Winograd is why a convolution above the ridge point is memory-bound.
+    """
+    roof = Roof(analysis.hardware, analysis.threads)
+    rows = [row for row in analysis.operators if is_convolution(row.record) and row.flop]
+    by_name = {level.level.name: level for level in roof.levels}
+
+    def is_above_ridge(row: OperatorRow) -> bool:
+        unit, _ = roof.ceilings_of(row.record)
+        intensity, level = row.intensity_flop_per_byte, by_name.get(row.level or "")
+        if row.bound is not Bound.MEMORY or not (unit and level and intensity):
+            return False
+        return intensity > ridge_flop_per_byte(unit, level)
+
+    if rows and (view.verbose or any(map(is_above_ridge, rows))):
+        share = sum(roof.min_flop(row.record) or 0 for row in rows) / sum(
+            row.flop or 0 for row in rows
+        )
+        yield (
+            "Convolutions",
+            f"{roof.convolution_algorithms}: minimum FLOP {share:.2g}× the counted FLOP",
+        )
 
 
 def _limits_fact(analysis: Analysis, view: View) -> Iterable[tuple[str, str]]:

@@ -26,7 +26,7 @@ from roofline.analysis.words import (
     MODEL_ITSELF,
     Kind,
     kind_of_time,
-    module_of,
+    modules_of,
     rounded_share,
     shape_of,
     short_op,
@@ -215,14 +215,14 @@ def operator_grid(analysis: Analysis, view: View) -> Grid:
     crowded = times.is_more_than_bounds
 
     def limiting(group: Group) -> str:
-        row = group.rows[0]
-        crossing = format_bytes(group.calls * row.level_bytes.get(row.level, 0))
-        return f"{printable(row.level)} {crossing}" if row.level else MISSING
+        level = group.rows[0].level
+        crossing = sum(row.level_bytes.get(level, 0) for row in group.rows if level)
+        return f"{printable(level)} {format_bytes(crossing)}" if level else MISSING
 
     module = Column(heading="Module", least=14, cut="start")
     op = Column(heading="Op", least=11)
     parts = [
-        _Part(module, lambda group: module_of(group.rows[0]), lambda group: group.name),
+        _Part(module, lambda group: modules_of(group.rows), lambda group: group.name),
         _Part(op, lambda group: short_op(group.rows[0])),
     ]
     if analysis.run.train:

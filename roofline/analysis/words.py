@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
@@ -37,9 +39,10 @@ from roofline.latency.calibrated import no_calibration
 from roofline.machine.hardware import HardwareProfile, describe_threads
 from roofline.machine.quantities import origin
 from roofline.machine.roof import ceiling_text, ridge_flop_per_byte
-from roofline.placement import Roof, ceiling_types
+from roofline.placement import ComputeRoof, Roof, ceiling_types
 from roofline.workload.models.libraries import names
 from roofline.workload.operators import State
+from roofline.workload.tensors import Role
 
 TOLERANCE = 1 / BOUND_MARGIN
 """Uncertainty of clocks and ceilings; smaller excesses over the roofline are not reported."""
@@ -273,7 +276,8 @@ def machines_advice_notes(names: Sequence[str], analyses: Sequence[Analysis]) ->
     ]
     more = len(largest) - _SHOWN
     others = f"{more} more, and evidence" if more > 0 else "evidence"
-    lines.append(f"{others}: roofline advise {analyses[0].model} --hardware NAME")
+    model = shlex.quote(analyses[0].model)
+    lines.append(f"{others}: roofline advise {model} --hardware NAME")
     yield from notes("Possible savings", lines)
 
 
@@ -300,8 +304,11 @@ def savings_fact(analysis: Analysis) -> Iterable[tuple[str, str]]:
         yield "Savings", " · ".join(parts)
 
 
-def advice_notes(analysis: Analysis) -> Iterable[Notes]:
-    """Yield the findings with evidence and change, the largest savings first."""
+def advice_notes(analysis: Analysis, arguments: str = "") -> Iterable[Notes]:
+    """Yield the findings with evidence and change, the largest savings first.
+
+    ``arguments`` are the model and run options as typed.
+    """
     lines = [
         f"{each.rule}, {_saving_in_line(analysis, each)} · {location_text(analysis, each)} ·"
         f" {each.evidence} ⇒ {each.change}"
@@ -310,9 +317,8 @@ def advice_notes(analysis: Analysis) -> Iterable[Notes]:
     if lines:
         more = len(analysis.findings) - _SHOWN
         others = f"{more} more, " if more > 0 else ""
-        lines.append(
-            f"{others}other layouts, types, batches and threads: roofline advise {analysis.model}"
-        )
+        command = f"roofline advise {arguments or shlex.quote(analysis.model)}"
+        lines.append(f"{others}other layouts, types, batches and threads: {command}")
     yield from notes("Possible savings", lines)
 
 
@@ -354,9 +360,21 @@ def model_fact(analysis: Analysis) -> tuple[str, str]:
         for each in analysis.inputs
     ]
     size = format_bytes(totals.parameter_size_bytes)
+    if not any(each.dtype and each.dtype.kind == "float" for each in analysis.inputs):
+        size = ", ".join([size, *_weight_types(analysis)])
     parameters = f"{format_si(totals.parameters, '')} parameters ({size})"
     library = "torchvision " * (analysis.model in names.names_of("torchvision"))
     return "Model", " · ".join([f"{library}{printable(analysis.model)}", *inputs, parameters])
+
+
+def _weight_types(analysis: Analysis) -> list[str]:
+    """Return the data type of most bytes of parameters, if there are any."""
+    byte: Counter[str] = Counter()
+    for row in analysis.operators:
+        for each in row.inputs:
+            if each.role is Role.PARAMETER:
+                byte[each.dtype.name] += each.byte
+    return [name for name, _ in byte.most_common(1)]
 
 
 def run_fact(analysis: Analysis) -> Iterable[tuple[str, str]]:
@@ -424,6 +442,7 @@ def work_facts(
     yield "Traffic", f"{_operand_bytes(analysis)}{alone}{far}"
     if view.verbose:
         yield "Operands", f"{_operand_parts(totals)} · AI {intensity} FLOP/B"
+        yield from _ridges(analysis) if machine else ()
     if view.fused:
         yield "Fused", _fused(analysis)
     yield "Memory", _memory(analysis, verbose=view.verbose)
@@ -469,14 +488,33 @@ def _farthest_traffic(analysis: Analysis) -> str:
     if byte:
         intensity = sum_of_intensity(totals.flop, byte, totals.unknown_operators)
         parts.append(f"AI {intensity} FLOP/B")
-    busiest = max(working(analysis.operators), key=lambda row: row.min_flop or 0, default=None)
-    if busiest is not None and busiest.min_flop:
-        types = ceiling_types(busiest.inputs, busiest.outputs, busiest.macs)
-        known = [unit for unit in map(roof.compute, types) if unit is not None]
-        ridges = [ridge_flop_per_byte(unit, roof.memory) for unit in known]
-        parts += [f"{printable(level)} ridge {format_intensity(max(ridges))}"] if ridges else []
+    if unit := _busiest_unit(analysis, roof):
+        ridge = ridge_flop_per_byte(unit, roof.memory)
+        parts.append(f"{printable(level)} ridge {format_intensity(ridge)}")
     within = f" ({'; '.join(parts)})" if parts else ""
     return f" · {printable(level)} {format_bytes(byte)}{within}"
+
+
+def _busiest_unit(analysis: Analysis, roof: Roof) -> ComputeRoof | None:
+    """Return the ceiling of the operator with the most FLOP; None: no FLOP, or no ceiling."""
+    busiest = max(working(analysis.operators), key=lambda row: row.min_flop or 0, default=None)
+    if busiest is None or not busiest.min_flop:
+        return None
+    types = ceiling_types(busiest.inputs, busiest.outputs, busiest.macs)
+    known = [unit for unit in map(roof.compute, types) if unit is not None]
+    return max(known, key=lambda unit: unit.flop_per_s, default=None)
+
+
+def _ridges(analysis: Analysis) -> Iterable[tuple[str, str]]:
+    """Yield the ridge points of all memory levels, for the operator with the most FLOP."""
+    roof = Roof(analysis.hardware, analysis.threads)
+    unit = _busiest_unit(analysis, roof)
+    if unit and len(roof.levels) > 1:
+        ridges = (
+            f"{printable(each.level.name)} {format_intensity(ridge_flop_per_byte(unit, each))}"
+            for each in roof.levels
+        )
+        yield "Ridges", f"{' · '.join(ridges)} FLOP/B ({ceiling_text(unit.label)})"
 
 
 def _fused(analysis: Analysis) -> str:
@@ -532,6 +570,18 @@ def short_op(row: OperatorRow) -> str:
 def module_of(row: OperatorRow) -> str:
     """Return the module of an operator, or `MODEL_ITSELF`."""
     return printable(row.module_path) or MODEL_ITSELF
+
+
+_NUMBER = re.compile(r"\d+")
+
+
+def modules_of(rows: Sequence[OperatorRow]) -> str:
+    """Return the module of equal calls: ``"layer.0.query and 2 more"``.
+
+    Modules that differ in numbers only, as in layers, count once.
+    """
+    others = len({_NUMBER.sub("", row.module_path) for row in rows}) - 1
+    return f"{module_of(rows[0])}{f' and {others} more' if others else ''}"
 
 
 def shape_of(row: OperatorRow) -> str:

@@ -11,14 +11,16 @@ from rich.console import Console
 
 from roofline.analysis import Analysis, working
 from roofline.analysis.drawing import subtitle_of, title_of
+from roofline.analysis.grouping import grouping_key
 from roofline.analysis.points import points_of
-from roofline.analysis.words import above_roofline, kind_of_time, why_not_predicted
+from roofline.analysis.words import above_roofline, kind_of_time, modules_of, why_not_predicted
 from roofline.core.blocks import Grid, View
 from roofline.core.sampling import Sample, digits_of, interval_cell, interval_text
 from roofline.latency.prediction import RunPrediction
 from roofline.latency.samples import RunMeasurement
 from roofline.machine.catalog import load_hardware
 from roofline.machine.hardware import HardwareProfile
+from roofline.placement import Roof
 from roofline.render.console import plain_text, print_report
 from roofline.run import Run
 from roofline.workload.operators import State
@@ -247,7 +249,7 @@ def test_alike_calls_with_one_prediction_share_a_row() -> None:
         for row in analysis.operators
     )
     alike = grid_of(replace(analysis, operators=rows).report(), "Top operators by predicted time")
-    assert (column(alike, "Module")[0], column(alike, "Calls")[0]) == ("a", "2")
+    assert (column(alike, "Module")[0], column(alike, "Calls")[0]) == ("a and 1 more", "2")
     assert column(alike, "Predicted")[0] == "200 (160–240) ns"
     apart = (replace(rows[0], predicted_s=1.1e-7), *rows[1:])
     grid = grid_of(replace(analysis, operators=apart).report(), "Top operators by predicted time")
@@ -449,3 +451,31 @@ def test_calibrate_is_no_fix_for_other_numbers_of_threads() -> None:
     assert why_not_predicted(analysis) == (
         "no calibration data for 3 threads; `roofline calibrate` measures 1 and 8"
     )
+
+
+def test_calls_with_equal_cells_share_a_row() -> None:
+    # The second call finds a few more bytes in L3, which no cell shows.
+    net = Network()
+    x = net.tensor(128, 768, role=Role.INPUT)
+    net.linear(net.linear(x, 768, "layer.0.query"), 768, "layer.1.query")
+    analysis = analysis_of(net, full_profile())
+    first, second = analysis.operators
+    crossing = {**first.level_bytes}
+    crossing["L3"] += 4
+    rows = (first, replace(second, level_bytes=crossing, eager_min_time_s=first.eager_min_time_s))
+    assert grouping_key(rows[0]) == grouping_key(rows[1])
+    # Modules that differ in the number of the layer are one.
+    assert modules_of(rows) == "layer.0.query"
+    assert modules_of((rows[0], replace(rows[1], module_path="layer.1.key"))) == (
+        "layer.0.query and 1 more"
+    )
+
+
+def test_verbose_reports_have_the_ridge_of_each_level() -> None:
+    analysis = resnet()
+    lines = dict(analysis.report(View(verbose=True)).blocks[0].lines)
+    roof = Roof(analysis.hardware, analysis.threads)
+    for each in roof.levels:
+        assert f"{each.level.name} " in lines["Ridges"]
+    assert "float32" in lines["Ridges"]
+    assert "Ridges" not in dict(analysis.report().blocks[0].lines)

@@ -28,6 +28,7 @@ from roofline.analysis.words import (
     machine_fact,
     model_fact,
     module_of,
+    modules_of,
     pass_s,
     run_fact,
     saved_share,
@@ -243,7 +244,7 @@ def _layers(analysis: Analysis) -> Grid:
     def line(rows: Sequence[OperatorRow]) -> tuple[str, ...]:
         first = rows[0]
         limiter = f"{first.bound}: {ceiling_text(first.ceiling)}" if first.ceiling else MISSING
-        return module_of(first), f"{len(rows)}", *times(rows), limiter, printable(first.type)
+        return modules_of(rows), f"{len(rows)}", *times(rows), limiter, printable(first.type)
 
     found = group_identical_calls(analysis, kind)
     lines = [line(rows) for rows in found[:_LAYERS]]

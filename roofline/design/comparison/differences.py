@@ -104,7 +104,10 @@ def _speeds(
         factor = _three_digits(max(ratio, 1 / ratio))
         words = f"{factor}× {'shorter' if ratio > 1 else 'longer'} minimum time"
         reached = _library_ratio(base, other)
-        yield f"{'equal minimum time' if factor == '1' else words}{reached}{place}", ratio
+        here = base.analysis.hardware.host and other.analysis.hardware.host
+        fix = ": calibrate or --measure" if here else ""
+        hedge = f" (measured ratios can differ{fix})"
+        yield f"{'equal minimum time' if factor == '1' else words}{reached}{place}{hedge}", ratio
     elif not found:
         yield "minimum time unknown", 1.0
 

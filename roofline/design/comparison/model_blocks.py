@@ -75,11 +75,27 @@ def model_blocks(comparison: Comparison, view: View) -> Iterator[Block]:
     sources = list(provenance(comparison))
     yield from notes("Notes", (each for each in sources if each.startswith("measured")))
     minor = (f"{NOTE}{each}" for each in sources if not each.startswith("measured"))
-    said = (line for each in comparison.analyses for line in each.warnings)
+    said = list(_warnings(comparison))
     warnings = map(printable, (*comparison.notes, *said, *minor, _MINIMUM_NOTE))
     yield from warning_notes(warnings, view)
     if view.by == "operator":
         yield from next_steps(view, "compare --by module MODEL")
+
+
+def _warnings(comparison: Comparison) -> Iterator[str]:
+    """Yield the warnings of all designs; those of some of them with their names."""
+    names: dict[str, list[str]] = {}
+    for each in comparison.each_machine:
+        for name, analysis in zip(each.designs, each.analyses, strict=True):
+            for line in analysis.warnings:
+                names.setdefault(line, []).append(name)
+    for line, of in names.items():
+        some = list(dict.fromkeys(of))
+        if len(some) == len(comparison.designs):
+            yield line
+            continue
+        minor = NOTE * line.startswith(NOTE)
+        yield f"{minor}{', '.join(some)}: {line.removeprefix(NOTE)}"
 
 
 def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
