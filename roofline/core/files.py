@@ -9,7 +9,7 @@ import stat
 import tempfile
 import tomllib
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +130,9 @@ def check_writable(path: Path, *, overwrite: bool) -> None:
     with _refusals_said(path):
         if path.is_dir():
             raise InputError(f"{path}: is a folder; name a file in it")
+        with suppress(FileNotFoundError):
+            # Circular links: from Python 3.13 on, `resolve` takes them.
+            path.stat()
         if path.exists() and not overwrite:
             raise _exists(path)
         if path.exists() and not path.is_file():

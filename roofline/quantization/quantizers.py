@@ -213,8 +213,9 @@ class PACT(nn.Module):
     def _clipped(self, x: Tensor, alpha: Tensor) -> Tensor:
         if not torch.is_grad_enabled():
             return torch.clamp(x, -alpha if self.signed else torch.zeros_like(alpha), alpha)
-        # `clamp` would pass a gradient to x = α.
-        inside = torch.where(x <= -alpha, -alpha, x) if self.signed else x.clamp(min=0)
+        # Gradients of `clamp` at its limits depend on torch's version; here x = α has none.
+        low = x <= -alpha if self.signed else x < 0
+        inside = torch.where(low, -alpha if self.signed else 0.0, x)
         return torch.where(x >= alpha, alpha, inside)
 
     def _nearest(self, clipped: Tensor, step: Tensor) -> Tensor:

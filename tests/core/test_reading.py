@@ -63,7 +63,7 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
         ("nowhere", "is a link to a file that does not exist"),
         ("file/a", "cannot be read: Not a directory"),
         ("a" * 300, "cannot be read: File name too long"),
-        ("a\0b", "cannot be read: embedded null byte"),
+        ("a\0b", "cannot be read: .*embedded null"),
     ):
         with pytest.raises(FileFormatError, match=message):
             files.read_text(tmp_path / name)
