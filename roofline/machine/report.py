@@ -306,6 +306,8 @@ def _identity(profile: HardwareProfile, view: View) -> Iterable[tuple[str, str]]
     size = describe_threads(profile, profile.threads) if profile.has_threads else ""
     if profile.multiprocessors is not None:
         size = f"{profile.multiprocessors} multiprocessors"
+    if profile.power_limit_w is not None:
+        size = " · ".join(filter(None, (size, f"{profile.power_limit_w:g} W")))
     yield "Machine", " · ".join(filter(None, (profile.description, profile.device, size)))
     if host := profile.host:
         cpus = f"{counted(host.available_cpus, 'CPU')} available"

@@ -90,11 +90,11 @@ class HardwareProfile(Result):
 
     ``device`` is torch's name of the device type; ``threads`` the number of threads of
     multi-threaded figures, 1 for devices other than CPUs; ``aliases`` other names (driver names,
-    names in published data); ``multiprocessors`` the number of SMs, compute units or GPU cores
-    (None: unknown); ``memory`` runs from the nearest level to the farthest; ``overheads`` are costs
-    of calls; ``links`` lead to other memories and processes; cache sizes are derived from the
-    curves; ``effort`` is the duration of the measurement; ``conditions`` are its disturbances
-    (contention, quota, steal …).
+    names in published data); ``multiprocessors`` the number of SMs, compute units or GPU cores,
+    ``power_limit_w`` the power of the board in watts (None: unknown); ``memory`` runs from the
+    nearest level to the farthest; ``overheads`` are costs of calls; ``links`` lead to other
+    memories and processes; cache sizes are derived from the curves; ``effort`` is the duration of
+    the measurement; ``conditions`` are its disturbances (contention, quota, steal …).
     """
 
     kind: ClassVar = "hardware"
@@ -114,6 +114,7 @@ class HardwareProfile(Result):
     description: str = ""
     aliases: tuple[str, ...] = ()
     multiprocessors: int | None = None
+    power_limit_w: float | None = None
     host: Host | None = None
     effort: Effort = "unspecified"
     clock: Clock | None = None
@@ -130,9 +131,10 @@ class HardwareProfile(Result):
         check_positive("threads", self.threads)
         if not self.has_threads and self.threads != 1:
             raise ValueError(f"threads must be 1 for device '{self.device}', got {self.threads}")
-        check_positive("multiprocessors", self.multiprocessors)
-        if self.has_threads and self.multiprocessors is not None:
-            raise ValueError(f"multiprocessors must be omitted for device '{self.device}'")
+        for name in ("multiprocessors", "power_limit_w"):
+            check_positive(name, getattr(self, name))
+            if self.has_threads and getattr(self, name) is not None:
+                raise ValueError(f"{name} must be omitted for device '{self.device}'")
         for alias in self.aliases:
             check_name("alias", alias)
         check_unique("aliases", self.aliases)
