@@ -323,3 +323,16 @@ def test_second_derivatives() -> None:
 
     cpu, cuda = (total(ran(derive, (2, 3), device=device)) for device in ("cpu", "cuda"))
     assert cpu.flop == cuda.flop
+
+
+def test_convolutions_keep_images_channels_last_as_cudnn_does() -> None:
+    def net(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.conv2d(x.contiguous(memory_format=torch.channels_last), w)
+
+    found = capture(
+        Function(net), Inputs((2, 8, 9, 9), (4, 8, 3, 3)), name="net", run=Run(device="cuda")
+    )
+    (convolution,) = [each for each in found.records if each.op == "aten.convolution"]
+
+    assert convolution.inputs[0].layout == "channels-last"
+    assert convolution.outputs[0].layout == "channels-last"

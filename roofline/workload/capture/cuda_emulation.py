@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim.optimizer import _foreach_supported_types
@@ -79,6 +80,7 @@ def emulate_cuda(run: Run) -> Iterator[None]:
         (torch.cuda, "is_bf16_supported", lambda including_emulation=True: True),
         (torch.cuda, "get_device_capability", lambda device=None: _AMPERE),
         (torch.cuda, "synchronize", lambda device=None: None),
+        (torch._C, "_conv_determine_backend_memory_format", _format_of_convolution),
     )
     guards = _guards()
     with warnings.catch_warnings(), contextlib.ExitStack() as after:
@@ -122,6 +124,16 @@ def _to(self: FakeTensor, *args: Any, **options: Any) -> Any:
     """Act as Tensor.to without its query for the current CUDA device."""
     options = {name: _numbered(value) for name, value in options.items()}
     return torch.Tensor.to(self, *map(_numbered, args), **options)
+
+
+def _format_of_convolution(
+    image: torch.Tensor, weight: torch.Tensor, backend: Any
+) -> torch.memory_format:
+    """Return the memory format of a result as cuDNN chooses it: here the CPU would be asked."""
+    del backend
+    formats = (suggest_memory_format(image), suggest_memory_format(weight))
+    is_last = image.dim() == 4 and torch.channels_last in formats and image.dtype != torch.float64
+    return torch.channels_last if is_last else torch.contiguous_format
 
 
 def _numbered(value: Any) -> Any:
