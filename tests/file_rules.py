@@ -858,6 +858,7 @@ analysis = table(
         "operators": (several(ROW), REQUIRED),
         "prediction": (maybe(PREDICTION), None),
         "not_predicted": (text, ""),
+        "compiled_prediction": (maybe(PREDICTION), None),
         "measurement": (maybe(MEASUREMENT), None),
         "earlier": (maybe(EARLIER), None),
         "findings": (several(FINDING), []),

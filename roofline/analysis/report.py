@@ -299,6 +299,9 @@ def _latency_facts(analysis: Analysis, view: View) -> Iterable[tuple[str, str]]:
 def _predicted(analysis: Analysis, prediction: RunPrediction, view: View) -> str:
     middle, between = interval_text(prediction.predicted_s, prediction.low_s, prediction.high_s)
     parts = [f"{middle} (80 % prediction interval {between})"]
+    if (compiled := analysis.compiled_prediction) is not None:
+        middle, between = interval_text(compiled.predicted_s, compiled.low_s, compiled.high_s)
+        parts.append(f"torch.compile {middle} ({between})")
     if prediction.held_out_error is not None:
         parts.append(f"MAPE {_percent(prediction.held_out_error)} (leave-one-family-out)")
     if analysis.measurement is not None:

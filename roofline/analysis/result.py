@@ -173,7 +173,8 @@ class Analysis(Result):
     caches ``steady`` (as the previous pass left them) or ``cold``. ``prediction`` and
     ``measurement`` are those of the pass, ``earlier`` is an earlier measurement of the same
     operators on this machine; null if there is none. ``not_predicted`` is the reason why
-    `roofline.predict` gave no prediction. Frames have a row for each operator call, also for free
+    `roofline.predict` gave no prediction; ``compiled_prediction`` that of the pass under
+    torch.compile, on GPUs. Frames have a row for each operator call, also for free
     ones (``state`` is ``"free"``: views and allocations, without bytes and time), which the tables
     of reports leave out and count. ``findings`` are possible changes in the order of `rank`.
     """
@@ -196,6 +197,7 @@ class Analysis(Result):
     operators: tuple[OperatorRow, ...]
     prediction: RunPrediction | None = None
     not_predicted: str = ""
+    compiled_prediction: RunPrediction | None = None
     measurement: RunMeasurement | None = None
     earlier: EarlierRun | None = None
     findings: tuple[Finding, ...] = ()

@@ -147,7 +147,7 @@ def calibrate_command(dtype: str) -> str:
 def no_calibration(profile: HardwareProfile, dtype: str = "") -> str:
     """Return the reason for missing predictions on a machine without calibration data."""
     if profile.device != "cpu":
-        return "GPUs are not predicted"
+        return "no measurements of such GPUs"
     reason = f"no calibration data{f' in {dtype}' if dtype else ''}"
     if profile.host is None:
         return f"{reason} of this machine"

@@ -202,7 +202,8 @@ def _int8_convolution(record: OperatorRecord) -> Described | None:
     return "convolution", f"{INT8} {kind}", sizes
 
 
-def _product(record: OperatorRecord) -> Described | None:
+def product_sizes(record: OperatorRecord) -> tuple[int, int, int, int] | None:
+    """Return rows, columns, inner size and batch of a matrix product; None for other operators."""
     matrices = [each for each in record.inputs if len(each.shape) >= 2]
     if record.op not in _PRODUCTS or len(matrices) < 2:
         return None
@@ -211,8 +212,17 @@ def _product(record: OperatorRecord) -> Described | None:
     rows = math.prod(left.shape[:-1]) if len(right.shape) == 2 else left.shape[-2]
     many = right.shape[0] if len(right.shape) == 3 else 1
     columns = right.shape[0] if is_linear else right.shape[-1]
+    return rows, columns, left.shape[-1], many
+
+
+def _product(record: OperatorRecord) -> Described | None:
+    sizes = product_sizes(record)
+    if sizes is None:
+        return None
+    matrices = [each for each in record.inputs if len(each.shape) >= 2]
+    left, right = matrices[:2] if record.op == "aten.linear" else matrices[-2:]
     variant = f"{record.op.removeprefix('aten.')} {product_layouts(left, right)}"
-    return "matrix product", variant, (rows, columns, left.shape[-1], many)
+    return "matrix product", variant, sizes
 
 
 _INT8_PRODUCT = re.compile(r"quantized\.linear(_relu)?(_dynamic)?")

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from roofline.latency.samples import EarlierRun
 from roofline.placement import Placement
+from roofline.run import Run
 
 FAULTS_MATTER = 0.03
 """Share of a pass from which page faults are reported, and advice avoids them."""
@@ -22,7 +24,8 @@ class Prediction:
     ``samples`` is the number of measured calls of its group, ``distance`` that of the nearest one:
     the norm of the difference of their sizes in binary logarithms (1: one size is twice as large).
     ``is_extrapolated``: none is near, or of that group; ``is_measured``: the call itself was timed
-    alone, ``samples`` times. ``deviation`` is the relative standard deviation.
+    alone, ``samples`` times. ``deviation`` is the relative standard deviation; ``learned_from``
+    names the measurements of other machines, which have no distance.
     """
 
     predicted_s: float
@@ -33,6 +36,7 @@ class Prediction:
     is_extrapolated: bool
     is_measured: bool = False
     deviation: float = 0.0
+    learned_from: str = ""
 
     def __post_init__(self) -> None:
         if not 0 <= self.low_s <= self.predicted_s <= self.high_s:
@@ -43,6 +47,9 @@ class Prediction:
         """Source in words: ``"calibrated: 90 samples, distance 0.4"``."""
         if self.is_measured:
             return f"measured alone: {self.samples} times"
+        if self.learned_from:
+            kind = "extrapolated" if self.is_extrapolated else "learned"
+            return f"{kind}: {self.learned_from}"
         kind = "extrapolated" if self.is_extrapolated else "calibrated"
         return f"{kind}: {self.samples} samples, distance {self.distance:.1f}"
 
@@ -95,7 +102,21 @@ class Predicted:
 
 
 class OperatorPredictor(Protocol):
-    """Interface of predictors."""
+    """Interface of predictors; ``notes`` accompany every prediction."""
+
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+
+    @property
+    def description(self) -> str:
+        """Description of the measurements behind predictions."""
+        ...
+
+    def earlier_run(
+        self, placements: Sequence[Placement], run: Run, threads: int
+    ) -> EarlierRun | None:
+        """Return the last measurement of such a pass on this machine, if any."""
+        ...
 
     def predict(self, placements: Sequence[Placement], threads: int, /) -> Predicted:
         """Return predictions for placed operators and for the pass."""

@@ -45,6 +45,11 @@ class Predictor:
     page_fault_s: Mapping[int, float] | None = None
     lanes: int = 16
 
+    @property
+    def description(self) -> str:
+        """Description of the calibration data."""
+        return self.calibration.description
+
     def earlier_run(
         self, placements: Sequence[Placement], run: Run, threads: int
     ) -> EarlierRun | None:

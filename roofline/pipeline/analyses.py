@@ -29,8 +29,8 @@ from roofline.design.advice.rules import findings_of
 from roofline.design.comparison.result import Comparison
 from roofline.design.compilation import Compilation
 from roofline.errors import HardwareError, InputError, argument
+from roofline.latency.gpu.predictor import GpuPredictor
 from roofline.latency.prediction import OperatorPredictor, Predicted, RunPrediction
-from roofline.latency.predictor import Predictor
 from roofline.latency.samples import PassTimes
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
@@ -273,7 +273,7 @@ def assemble_analysis(
     cold: bool = False,
     predictor: OperatorPredictor | Predicted | None = None,
     timed: PassTimes | None = None,
-    history: Predictor | None = None,
+    history: OperatorPredictor | None = None,
 ) -> Analysis:
     """Return the analysis of a pass on a machine; `notes` come first in its warnings.
 
@@ -284,6 +284,9 @@ def assemble_analysis(
     flow = trace_dataflow(capture.records)
     fused = fused_traffic(capture.records, flow)
     predicted = predictor or Predicted()
+    compiled = None
+    if isinstance(predictor, GpuPredictor) and not cold and not capture.run.train:
+        compiled = predictor.predict_compiled(capture.records, fused, roof)
     if not isinstance(predicted, Predicted):
         predicted = predicted.predict(placements, roof.threads)
     known = predicted.operators or (None,) * len(placements)
@@ -356,6 +359,7 @@ def assemble_analysis(
         modules=capture.modules,
         operators=rows,
         prediction=predicted.run,
+        compiled_prediction=compiled if predicted.run else None,
         measurement=timed.run if timed else None,
         earlier=earlier,
         warnings=(*warnings, *predicted.notes),

@@ -15,6 +15,9 @@ from roofline.core.progress import Progress
 from roofline.errors import FileFormatError, HardwareError, InputError, argument
 from roofline.latency.allocator import DEFAULT, Allocator, allocator_here
 from roofline.latency.calibration import Calibration
+from roofline.latency.gpu.chips import chip_of
+from roofline.latency.gpu.predictor import GpuPredictor
+from roofline.latency.prediction import OperatorPredictor
 from roofline.latency.prediction_cache import PredictionCache
 from roofline.latency.predictor import Predictor
 from roofline.latency.samples import RunSample
@@ -109,6 +112,18 @@ def host_environment() -> Environment:
 
 
 def load_predictor(
+    profile: HardwareProfile, named: Hardware | None, run: Run, *, no_cache: bool = False
+) -> OperatorPredictor | None:
+    """Return the predictor of a machine for a run; None where nothing similar was measured.
+
+    CPUs have their own calibration data, NVIDIA GPUs what was learned from public measurements.
+    """
+    if profile.device == "cuda" and run.device == "cuda" and (chip := chip_of(profile)):
+        return GpuPredictor(chip=chip)
+    return load_calibrated(profile, named, run, no_cache=no_cache)
+
+
+def load_calibrated(
     profile: HardwareProfile, named: Hardware | None, run: Run, *, no_cache: bool = False
 ) -> Predictor | None:
     """Return the predictor of a machine for a run; None without calibration data.

@@ -36,7 +36,7 @@ from roofline.pipeline.machines import (
     host_environment,
     host_latency_file,
     is_this_machine,
-    load_predictor,
+    load_calibrated,
     resolve_hardware,
     threads_on,
 )
@@ -295,7 +295,7 @@ def machine_for(
 ) -> Machine:
     hardware = options.hardware
     profile, notes = resolve_hardware(hardware, progress)
-    predictor = load_predictor(profile, hardware, options.run())
+    predictor = load_calibrated(profile, hardware, options.run())
     is_calibrated = predictor is not None and predictor.calibration.has_runs
     is_host = is_this_machine(hardware)
     basis: CostBasis = cost or ("predicted" if is_calibrated and not fused else "bound")

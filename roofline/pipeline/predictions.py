@@ -28,6 +28,7 @@ from roofline.pipeline.machines import (
     Hardware,
     host_environment,
     host_latency_file,
+    load_calibrated,
     load_predictor,
     names_host,
     resolve_hardware,
@@ -53,7 +54,7 @@ def _with_operators_measured(
         one = IsolatedOperators(
             asked, roof=roof, topology=here.topology, progress=progress, say=say
         )
-    predictor = load_predictor(here.profile, None, asked.run, no_cache=asked.options.no_cache)
+    predictor = load_calibrated(here.profile, None, asked.run, no_cache=asked.options.no_cache)
     found = assemble_analysis(
         one.passed,
         roof,

@@ -19,7 +19,7 @@ from roofline.pipeline.machines import (
     Hardware,
     host_environment,
     host_latency_file,
-    load_predictor,
+    load_calibrated,
     names_host,
     resolve_hardware,
     threads_on,
@@ -89,7 +89,7 @@ def profile(
             progress=progress,
         )
         kept_as = main_dtype(real, task)
-    predictor = load_predictor(here.profile, hardware, task)
+    predictor = load_calibrated(here.profile, hardware, task)
     analysis = assemble_analysis(
         found.passed,
         found.roof,

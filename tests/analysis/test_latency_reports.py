@@ -430,7 +430,7 @@ ON_HOST = replace(SHEET, name="own", host=full_profile().host)
             "calibrate --dtype float64",
         ),
         (ON_HOST, Run(train=True, optimizer="sgd", loss="mean"), "training is not predicted", ""),
-        (load_hardware("v100"), Run(device="cuda"), "GPUs are not predicted", ""),
+        (load_hardware("v100"), Run(device="cuda"), "no measurements of such GPUs", ""),
         (SHEET, Run(), "no calibration data of this machine", ""),
     ],
 )

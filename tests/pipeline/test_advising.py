@@ -305,7 +305,7 @@ def test_the_longest_layers_are_shares_of_a_pass_with_its_overhead() -> None:
     [
         (full_profile(), "no calibration data; run `roofline calibrate` on that machine"),
         (replace(full_profile(), host=None), "no calibration data of this machine"),
-        ("h100", "GPUs are not predicted"),
+        ("mi300x", "no measurements of such GPUs"),
     ],
     ids=["measured", "sheet", "GPU"],
 )

@@ -13,7 +13,7 @@ import roofline
 from roofline.latency import prediction_cache
 from roofline.machine.catalog import load_hardware
 from roofline.pipeline import cache, machines
-from roofline.pipeline.machines import host_latency_file, load_predictor, save_predictions
+from roofline.pipeline.machines import host_latency_file, load_calibrated, save_predictions
 from roofline.run import Run
 from tests.pipeline.test_earlier_runs import SHAPE, keep, net
 from tests.pipeline.test_earlier_runs import machine as machine
@@ -121,7 +121,7 @@ def test_another_process_takes_the_runs_along() -> None:
     roofline.predict(net(), X)
     next_process()
     roofline.predict(net(), X)
-    predictor = load_predictor(load_hardware("host"), None, Run())
+    predictor = load_calibrated(load_hardware("host"), None, Run())
     assert predictor is not None and "runs" not in vars(predictor.calibration)
     sent = pickle.dumps(predictor)
     host_latency_file().unlink()

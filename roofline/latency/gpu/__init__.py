@@ -1,0 +1,1 @@
+"""Predicted times on NVIDIA GPUs, from their data sheets and public measurements of others."""
