@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from roofline.machine.catalog import load_hardware as load_hardware
     from roofline.machine.difference import hardware_change as hardware_change
     from roofline.machine.hardware import HardwareProfile as HardwareProfile
-    from roofline.pipeline import analyze as analyze
-    from roofline.pipeline import compare as compare
-    from roofline.pipeline import compare_machines as compare_machines
-    from roofline.pipeline import crosscheck as crosscheck
-    from roofline.pipeline import measure_hardware as measure_hardware
     from roofline.pipeline.advising import advise as advise
+    from roofline.pipeline.analyses import analyze as analyze
     from roofline.pipeline.analyses import analyze_compiled as analyze_compiled
+    from roofline.pipeline.analyses import compare_machines as compare_machines
     from roofline.pipeline.calibrations import calibrate as calibrate
     from roofline.pipeline.checking import check as check
+    from roofline.pipeline.comparisons import compare as compare
+    from roofline.pipeline.crosschecks import crosscheck as crosscheck
     from roofline.pipeline.exporting import export as export
     from roofline.pipeline.language import analyze_language as analyze_language
+    from roofline.pipeline.measuring import measure_hardware as measure_hardware
     from roofline.pipeline.optimizing import optimize as optimize
     from roofline.pipeline.predictions import predict as predict
     from roofline.pipeline.profiles import profile as profile
@@ -77,13 +77,15 @@ _NAMES = {
     "roofline.machine.catalog": "load_hardware",
     "roofline.machine.difference": "hardware_change",
     "roofline.machine.hardware": "HardwareProfile",
-    "roofline.pipeline": "analyze compare compare_machines crosscheck measure_hardware",
     "roofline.pipeline.advising": "advise",
-    "roofline.pipeline.analyses": "analyze_compiled",
+    "roofline.pipeline.analyses": "analyze analyze_compiled compare_machines",
     "roofline.pipeline.calibrations": "calibrate",
     "roofline.pipeline.checking": "check",
+    "roofline.pipeline.comparisons": "compare",
+    "roofline.pipeline.crosschecks": "crosscheck",
     "roofline.pipeline.exporting": "export",
     "roofline.pipeline.language": "analyze_language",
+    "roofline.pipeline.measuring": "measure_hardware",
     "roofline.pipeline.optimizing": "optimize",
     "roofline.pipeline.predictions": "predict",
     "roofline.pipeline.profiles": "profile",

@@ -148,8 +148,8 @@ def _of_compute(parts: Iterable[tuple[Hashable, float, str]]) -> list[Minimum]:
     ]
 
 
-def model_minimum(work: ModelWork, roof: Roof, *, cold: bool = False) -> Minimum:
-    """Return the minimum time of any run: all GEMMs, or all bytes of one memory level.
+def model_minimums(work: ModelWork, roof: Roof, *, cold: bool = False) -> list[Minimum]:
+    """Return the minimum times of all GEMMs by unit, and that of all bytes of a memory level.
 
     A GEMM without a ceiling of its type takes no time. ``cold``: caches are empty at the start;
     else each level holds as many of the bytes as fit.
@@ -173,5 +173,11 @@ def model_minimum(work: ModelWork, roof: Roof, *, cold: bool = False) -> Minimum
     memory_s, slowest = roof.memory_bound(level_bytes, work.written_bytes)
     if memory_s and slowest is not None:
         found.append(Minimum(time_s=memory_s, ceiling=slowest.label, bound=Bound.MEMORY))
+    return found
+
+
+def model_minimum(work: ModelWork, roof: Roof, *, cold: bool = False) -> Minimum:
+    """Return the minimum time of any run: the longest of `model_minimums`."""
     nothing = Minimum(time_s=0.0, ceiling="", bound=Bound.FREE)
+    found = model_minimums(work, roof, cold=cold)
     return max(found, key=lambda each: each.time_s, default=nothing)

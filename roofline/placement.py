@@ -32,10 +32,14 @@ Pass = Literal["steady", "cold"]
 
 
 class Bound(StrEnum):
-    """Class of an operator; ``unknown`` if its FLOP or all ceilings are unknown."""
+    """Class of an operator; ``unknown`` if its FLOP or all ceilings are unknown.
+
+    ``link`` is that of a pass on several ranks.
+    """
 
     COMPUTE = "compute"
     MEMORY = "memory"
+    LINK = "link"
     FREE = "free"
     UNKNOWN = "unknown"
 

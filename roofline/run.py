@@ -169,11 +169,10 @@ class ValidateKeywords(TypedDict, total=False):
 
 
 class StageKeywords(TypedDict, total=False):
-    """Stage of a language model on one machine; see `RunOptions`."""
+    """Serving runs of a language model on one machine or several; see `RunOptions`."""
 
-    batch: int | None
     dtype: str | torch.dtype | None
-    hardware: Hardware | None
+    hardware: Hardware | Sequence[Hardware] | None
     threads: int | None
     cold: bool
 

@@ -35,9 +35,9 @@ ALLOWED["design"] = {*ALLOWED["analysis"], "analysis"}
 ALLOWED["counters"] = {*ALLOWED["analysis"], "analysis"}
 ALLOWED["substitution"] = {*ALLOWED["design"], "design"}
 ALLOWED["quantization"] = {*ALLOWED["design"], "design"}
-ALLOWED["llm"] = {*ALLOWED["quantization"], "quantization"}
 ALLOWED["traces"] = {*ALLOWED["design"], "design"}
 ALLOWED["scaling"] = {*ALLOWED["analysis"], "analysis"}
+ALLOWED["llm"] = {*ALLOWED["scaling"], "scaling"}
 ALLOWED["pipeline"] = {
     *ALLOWED["design"],
     *("design", "counters", "substitution", "quantization", "llm", "scaling", "traces", "render"),
@@ -181,6 +181,7 @@ def loaded_after(code: str) -> set[str]:
         "from roofline.cli.main import run; run(['--version'])",
         "from roofline.cli.main import run; run(['hardware', 'list'])",
         "from roofline.cli.main import run; run(['hardware', 'show', '10980xe'])",
+        "from roofline.cli.main import run; run(['llm', 'llama-3.1-8b', '--hardware', 'h100'])",
         "import roofline.analysis, roofline.placement, roofline.workload.formulas",
     ],
 )

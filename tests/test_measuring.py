@@ -16,7 +16,7 @@ from roofline.machine.hardware import HardwareProfile
 from roofline.machine.measuring import benchmark
 from roofline.machine.measuring.estimation import Finding, Series
 from roofline.machine.system.exclusive import lock_file
-from roofline.pipeline import measure_hardware, measure_with_samples
+from roofline.pipeline.measuring import measure_hardware, measure_with_samples
 from tests.builders import ceiling, level, profile
 
 FOUND = profile([ceiling(1e11)], [level("DRAM", None, {"read": {1: 1e10}})])

@@ -91,8 +91,8 @@ SOURCES: dict[str, Callable[[], Any]] = {
         "hf:mixtral",
         config=MIXTURE,
         context=16,
-        sweep_batch=(1, 2),
-        weight_bits=("w8a16",),
+        batch=(1, 2),
+        engine="transformers",
         hardware=CPU,
     ),
 }
@@ -363,15 +363,7 @@ def test_language_models() -> None:
         asked_s = stage.asked.model_min_time_s
         assert asked_s and asked_s == row["asked_model_min_time_s"]
         assert asked_s == written["asked"]["model_min_time_s"]
-    for stage, written in zip(found.stages, data["weight_bits"][0]["stages"], strict=True):
-        assert written["minimum_before"] == known(stage.analysis.totals)
-        assert written["minimum_after"] == minimum_times_of(
-            MinTimes(eager_min_time_s=written["eager_min_time_after_s"])
-        )
-        before_s, after_s = (written[f"asked_{side}"]["model_min_time_s"] for side in SIDES)
-        assert before_s == stage.asked.model_min_time_s >= after_s > 0
-    assert found.sweep is not None
-    cells = data["sweep"]["cells"]
-    assert [each["model_min_time_s"] for each in cells] == [
-        each.model_min_time_s for each in found.sweep.cells
+    cells = data["cells"]
+    assert [stage["model_min_time_s"] for each in cells for stage in each["stages"]] == [
+        stage.model_min_time_s for each in found.cells for stage in each.stages
     ]

@@ -31,9 +31,12 @@ Roofs = Literal["all", "in use"]
 
 def roof_lines(analysis: Analysis, roofs: Roofs) -> RoofLines:
     """Return the roofline of the machine with the threads of the analysis."""
-    profile = analysis.hardware
-    roof = Roof(profile, analysis.threads)
-    main = dtypes_in_use(analysis, roof)
+    roof = Roof(analysis.hardware, analysis.threads)
+    return lines_of(roof, dtypes_in_use(analysis, roof), roofs)
+
+
+def lines_of(roof: MachineRoof, main: Sequence[DType], roofs: Roofs) -> RoofLines:
+    """Return the roofline of a machine; `main` are the data types in use."""
     # FMA + ADD gives the highest ceiling of a type; drawn for each unit, it would hide the others.
     units: list[tuple[Literal["hardware", "library"], ComputeRoof]] = [
         *(

@@ -385,19 +385,24 @@ def run_fact(analysis: Analysis) -> Iterable[tuple[str, str]]:
 
 def machine_fact(analysis: Analysis, view: View) -> tuple[str, str]:
     """Return the fact ``Machine``: name, threads, caches, origin of the ceilings."""
-    profile = analysis.hardware
+    caches = "warm caches" if analysis.cache == "steady" else "cold caches"
+    return "Machine", machine_words(analysis.hardware, analysis.threads, view, caches)
+
+
+def machine_words(profile: HardwareProfile, threads: int, view: View, caches: str = "") -> str:
+    """Return name, threads, caches and origin of the ceilings of a machine."""
     clock_hz = profile.ceilings_clock_hz if view.verbose else None
     source = origin(profile, view.today if view.verbose else None).replace(
         "measured on", "measured"
     )
     parts = (
         printable(profile.name),
-        describe_threads(profile, analysis.threads),
-        "warm caches" if analysis.cache == "steady" else "cold caches",
+        describe_threads(profile, threads),
+        caches,
         f"ceilings at {format_si(clock_hz, 'Hz')}" if clock_hz else "",
         source if view.verbose else source.partition(":")[0],
     )
-    return "Machine", " · ".join(filter(None, parts))
+    return " · ".join(filter(None, parts))
 
 
 def minimum_text(totals: Totals, *, verbose: bool = False) -> str:
@@ -619,7 +624,11 @@ def provenance_text(profile: HardwareProfile) -> str:
 
 def machine_text(analysis: Analysis, *more: str) -> str:
     """Return CPU, machine, threads and `more`, separated by dots."""
-    profile = analysis.hardware
+    return place_text(analysis.hardware, analysis.threads, *more)
+
+
+def place_text(profile: HardwareProfile, threads: int, *more: str) -> str:
+    """Return CPU, machine, threads and `more`, separated by dots."""
     cpu = printable(profile.host.cpu_model) if profile.host else ""
-    threads = describe_threads(profile, analysis.threads)
-    return " · ".join(filter(None, (cpu, printable(profile.name), threads, *more)))
+    threads_text = describe_threads(profile, threads)
+    return " · ".join(filter(None, (cpu, printable(profile.name), threads_text, *more)))

@@ -26,6 +26,7 @@ from roofline.core.blocks import View
 from roofline.errors import InputError
 
 _FORMATS = ".json .csv .md .html .png .svg"
+ENGINES = ("paged", "transformers")
 _ON_MACHINE = ("hardware", "threads", "cold")
 _ALGORITHMS = ("ring", "tree", "halving")
 
@@ -45,45 +46,41 @@ def whole_numbers(
     return tuple(map(int, words))
 
 
-def _words(
-    _context: click.Context, _parameter: click.Parameter, text: str | None
-) -> tuple[str, ...]:
-    return () if text is None else tuple(each.strip() for each in text.split(","))
-
-
 @command(
     "llm",
     click.Argument(["model"]),
     *in_section(
-        "Stages",
+        "Model",
         value(
             "--config SIZES|NAME|FILE",
             "Sizes (hidden_size=4096,...), a bundled name, or config.json.",
         ),
         value("--stage prefill|decode", "Stage.  [default: both]"),
-        value("--context N", "Tokens per sequence.  [default: 128]", type=int),
+        value("--engine ENGINE", "Engine of the headline.", choices=ENGINES, default="paged"),
     ),
-    run_pack(
-        run_option("batch", help="Batch size (sequences).  [default: 1]"),
-        run_option("dtype", help="Type of weights and KV cache.  [default: the configuration's]"),
-        *_ON_MACHINE,
-        takes_inputs=False,
+    *in_section(
+        "Serving runs (lists: all combinations)",
+        value("--batch LIST", "Sequences: 8, 1,4,16 or 1..64.  [default: 1]"),
+        value("--context LIST", "Tokens per sequence: 4096, or 4k,32k.  [default: 4k]"),
+        value("--weights LIST", "bf16, fp8, int8, w4a16 ...  [default: the configuration's]"),
+        value("--kv LIST", "KV cache: bf16, fp8, int8.  [default: as activations]"),
+        flag("--quantized-head", "Quantized weights include embedding and head."),
+        value("--tensor-parallel LIST", "Ranks, such as 1,2,4,8.  [default: 1]"),
+        value("--link-bandwidth RATE|NAME", "Link of ranks: 25GB/s, nvlink4, pcie5, ..."),
+        value("--link-latency TIME", "With --link-bandwidth: latency, such as 5us."),
+        value("--prefix SHARE", "Common share of all contexts, such as 50%.", default="0"),
     ),
     *in_section(
         "What-ifs",
-        value(
-            "--weight-bits LIST",
-            "Weight-only quantization, such as w8a16,w4a16.",
-            callback=_words,
-        ),
-        value(
-            "--sweep-batch LIST", "Batch sizes to sweep, such as 1,2,4,8.", callback=whole_numbers
-        ),
-        value(
-            "--sweep-context LIST",
-            "Context lengths to sweep, such as 512,4096.",
-            callback=whole_numbers,
-        ),
+        value("--speculate N", "Speculative decoding with N draft tokens.", type=int),
+        value("--acceptance SHARE", "With --speculate: accepted drafts, such as 70%."),
+        value("--pipeline-parallel N", "Layers divided over N groups of ranks.", type=int),
+    ),
+    run_pack(
+        run_option("dtype", help="Type of weights in floats.  [default: the configuration's]"),
+        *_ON_MACHINE,
+        several=("hardware",),
+        takes_inputs=False,
     ),
     *in_section(
         MACHINE,
@@ -103,8 +100,8 @@ def llm(
 ) -> None:
     """Analyze prefill and decode of a language model: tokens/s, KV cache, memory.
 
-    MODEL is a causal language model of transformers (hf:llama, hf:LlamaForCausalLM) with the sizes
-    of --config, or file.py:function that makes one.
+    MODEL is a bundled configuration (llama-3.1-8b), a config.json, or a causal language model of
+    transformers (hf:llama, file.py:function) with the sizes of --config.
     """
     from roofline.llm.result import Language
 
@@ -115,7 +112,8 @@ def llm(
         result = analyze_language(model, progress=progress, **run, **options)
     output.present(result, View(top=top))
     for each in result.stages:
-        check_coverage(each.analysis, min_coverage, f" of {each.stage}")
+        if each.analysis is not None:
+            check_coverage(each.analysis, min_coverage, f" of {each.stage}")
 
 
 @command(

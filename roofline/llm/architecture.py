@@ -6,12 +6,15 @@ use different keys for one size.
 
 from __future__ import annotations
 
+import functools
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from roofline.core.text import printable
 from roofline.errors import InputError, argument
+from roofline.llm.families import FAMILIES, Family
 
 _NAMES: dict[str, tuple[str, ...]] = {
     "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
@@ -40,7 +43,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "ffn_config.moe_num_experts",
     ),
     "experts per token": (
-        *("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k"),
+        *("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts"),
         "ffn_config.moe_top_k",
     ),
     "expert width": ("moe_intermediate_size", "expert_ffn_hidden_size"),
@@ -48,6 +51,9 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "shared experts": ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"),
     "shared width": ("shared_expert_intermediate_size",),
     "dense before": ("first_k_dense_replace", "moe_layer_start_index"),
+    "global KV heads": ("num_global_key_value_heads",),
+    "global head size": ("global_head_dim",),
+    "shared caches": ("num_kv_shared_layers",),
     "sparse every": ("decoder_sparse_step", "moe_layer_freq", "interleave_moe_layer_step"),
 }
 """Keys of each size in model families, the most common first; dots separate levels."""
@@ -121,6 +127,26 @@ class _Keys:
         return _NAMES[what][0], None
 
 
+_REFUSED: Mapping[str, str] = {
+    "index_topk": "sparse attention with an indexer",
+    "hybrid_override_pattern": "state-space layers",
+}
+"""Keys of attention and layers that are not modeled."""
+
+_OF_STATES = ("mamba_", "ssm_")
+"""Prefixes of settings of state-space layers."""
+
+
+def _refuse_unknown_layers(configuration: Mapping[str, Any]) -> None:
+    for key in configuration:
+        what = "state-space layers" if key.startswith(_OF_STATES) else _REFUSED.get(key)
+        if what and configuration[key] is not None:
+            raise InputError(
+                f"{key}: {what} not supported; choose a model with attention layers only, such"
+                " as hf:llama"
+            )
+
+
 _ALL = frozenset(("full_attention", "global", "global_attention", "attention"))
 _WINDOW = frozenset(("sliding_attention", "sliding_window", "local_sliding"))
 _CHUNK = frozenset(("chunked_attention",))
@@ -132,8 +158,15 @@ def _windows_of(keys: _Keys, layers: int) -> list[tuple[int | None, bool]]:
     """Return the attention window of each layer in tokens (None: all), and True for chunks."""
     is_free = keys.get("model_type") in _NO_WINDOW
     kinds = keys.listed("layer_types", None if is_free else layers)
+    if kinds is None and (every := _pattern_of(keys)):
+        inner = "chunked_attention" if keys.optional("chunk") else "sliding_attention"
+        kinds = [inner if (layer + 1) % every else "full_attention" for layer in range(layers)]
     if kinds is None:
-        is_used = not is_free and keys.get("use_sliding_window") is not False
+        # transformers' Qwen models have windows only where a switch says so.
+        usual = not str(keys.get("model_type")).startswith("qwen")
+        is_used = not is_free and keys.get("use_sliding_window") not in (
+            *((False,) if usual else (False, None)),
+        )
         return [(keys.optional("window") if is_used else None, False)] * layers
     found: list[tuple[int | None, bool]] = []
     for kind in map(str, kinds):
@@ -149,6 +182,13 @@ def _windows_of(keys: _Keys, layers: int) -> list[tuple[int | None, bool]]:
                 " sliding_attention and chunked_attention"
             )
     return found
+
+
+def _pattern_of(keys: _Keys) -> int:
+    """Return the distance of layers that see all tokens; 0: all layers alike."""
+    family = FAMILIES.get(str(keys.get("model_type")))
+    given = keys.get("sliding_window_pattern")
+    return given if type(given) is int else family.pattern if family else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +226,9 @@ def _expert_sizes_of(keys: _Keys) -> ExpertSizes | None:
     elif width is None:
         width = keys.optional("inner width") or 4 * keys.size("width")
     shared = keys.count("shared width")
+    if str(keys.get("model_type")).startswith("gemma4"):
+        # Its dense feed-forward runs next to the experts.
+        shared = keys.size("inner width")
     if shared is None:
         shared = (keys.count("shared experts") or 0) * width
     return ExpertSizes(
@@ -233,10 +276,6 @@ _TWO_PRODUCTS = frozenset(
 """Model types with two feed-forward products per layer; others have three (gated)."""
 
 
-_OF_STATES = ("mamba_", "ssm_")
-"""Prefixes of settings of state-space layers."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatentSizes:
     """Multi-head latent attention: keys and values of all heads come from one vector per token.
@@ -264,12 +303,33 @@ class LatentSizes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LayerKind:
+    """Attention of a layer.
+
+    ``window`` in tokens (None: all), ``is_chunk`` for chunked attention. ``has_cache`` is false if
+    the layer reads the KV cache of an earlier one. ``has_values`` is false if values are projected
+    with the weights of the keys.
+    """
+
+    window: int | None
+    is_chunk: bool
+    key_value_heads: int
+    head_size: int
+    has_cache: bool = True
+    has_values: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
     """Sizes of a decoder-only language model.
 
     By layer, ``windows`` are attention windows in tokens (None: all), ``chunked`` is true for
     chunked attention, ``sparse`` for experts. ``inner_width`` is the feed-forward width of dense
     layers; ``is_gated``: these have three products. ``positions`` is the maximum context.
+    ``global_key_value_heads`` and ``global_head_size`` are those of layers without a window (None:
+    as in others), where ``keys_are_values`` may share the projection. The last ``shared_caches``
+    layers read the KV cache of an earlier layer. ``small_weights`` are the elements of norms,
+    biases and position tables; None: unknown.
     """
 
     model_type: str
@@ -287,14 +347,23 @@ class Architecture:
     experts: ExpertSizes | None = None
     latent: LatentSizes | None = None
     positions: int | None = None
+    global_key_value_heads: int | None = None
+    global_head_size: int | None = None
+    keys_are_values: bool = False
+    shared_caches: int = 0
+    small_weights: int | None = None
 
     def __post_init__(self) -> None:
         if min(self.heads, self.key_value_heads) < 1:
             raise InputError(f"{self.heads} heads and {self.key_value_heads} KV heads: at least 1")
-        if self.latent is None and self.heads % self.key_value_heads:
+        for shared in (self.key_value_heads, self.global_key_value_heads or 1):
+            if self.latent is None and self.heads % shared:
+                raise InputError(
+                    f"{shared} KV heads do not divide {self.heads} heads; {_divisors(self.heads)}"
+                )
+        if self.shared_caches >= self.layers:
             raise InputError(
-                f"{self.key_value_heads} KV heads do not divide {self.heads} heads;"
-                f" {_divisors(self.heads)}"
+                f"num_kv_shared_layers={self.shared_caches}: must be below the {self.layers} layers"
             )
 
     @staticmethod
@@ -306,14 +375,8 @@ class Architecture:
                 f"{name} is an encoder-decoder model; prefill and decode require a decoder-only"
                 " model, such as hf:llama"
             )
-        inner = configuration.get("text_config")
-        if isinstance(inner, Mapping):
-            configuration = {**configuration, **inner}
-        if state := next((key for key in configuration if key.startswith(_OF_STATES)), ""):
-            raise InputError(
-                f"{state}: state-space layers are not supported; choose a model with attention"
-                " layers only, such as hf:llama"
-            )
+        configuration = text_part(configuration)
+        _refuse_unknown_layers(configuration)
         keys = _Keys(configuration)
         layers, width, heads = (keys.size(what) for what in ("layers", "width", "heads"))
         model_type = str(configuration.get("model_type") or "")
@@ -322,7 +385,9 @@ class Architecture:
         )
         latent, experts = _latent_of(keys), _expert_sizes_of(keys)
         windows = _windows_of(keys, layers)
-        return Architecture(
+        family = FAMILIES.get(model_type)
+        tied = configuration.get("tie_word_embeddings")
+        found = Architecture(
             model_type=model_type,
             width=width,
             heads=heads,
@@ -331,19 +396,29 @@ class Architecture:
             inner_width=keys.optional("inner width") or 4 * width,
             is_gated=model_type not in _TWO_PRODUCTS,
             vocabulary=keys.size("vocabulary"),
-            is_tied=configuration.get("tie_word_embeddings") is not False,
+            is_tied=family.is_tied if tied is None and family else tied is not False,
             windows=tuple(window for window, _ in windows),
             chunked=tuple(is_chunk for _, is_chunk in windows),
             sparse=_expert_layers_of(keys, layers, experts),
             experts=experts,
             latent=latent,
             positions=keys.optional("positions"),
+            global_key_value_heads=keys.optional("global KV heads"),
+            global_head_size=keys.optional("global head size"),
+            keys_are_values=keys.get("attention_k_eq_v") is True,
+            shared_caches=keys.count("shared caches") or 0,
         )
+        return replace(found, small_weights=_small_weights(found, family, keys))
 
     @property
     def layers(self) -> int:
         """Number of layers."""
         return len(self.windows)
+
+    @property
+    def kinds(self) -> Mapping[LayerKind, int]:
+        """Number of layers by kind."""
+        return _kinds(self)
 
     @property
     def attention(self) -> AttentionKind:
@@ -354,15 +429,107 @@ class Architecture:
             return "multi-head"
         return "multi-query" if self.key_value_heads == 1 else "grouped-query"
 
-    @property
-    def key_size(self) -> int:
-        """Elements of a head's key."""
-        return self.latent.key_size if self.latent else self.head_size
+    def shard(self, ranks: int) -> Architecture:
+        """Return the part of one of `ranks` tensor-parallel ranks (M. Shoeybi and others, 2019).
 
-    @property
-    def value_size(self) -> int:
-        """Elements of a head's value."""
-        return self.latent.value_size if self.latent else self.head_size
+        Heads, inner widths of feed-forward layers and experts, and the vocabulary are divided. KV
+        heads are divided, or repeated if there are fewer than ranks. Latent vectors, routers and
+        norms are on every rank.
+        """
+
+        def share(number: int, name: str) -> int:
+            if number % ranks and not (name == "KV heads" and ranks % number == 0):
+                raise InputError(
+                    f"{argument('tensor_parallel', ranks)}: does not divide {number:,} {name};"
+                    f" {_divisors(number)}"
+                )
+            return max(1, number // ranks)
+
+        if ranks == 1:
+            return self
+        experts, latent, of_global = self.experts, self.latent, self.global_key_value_heads
+        shared = self.key_value_heads, "KV heads"
+        return replace(
+            self,
+            heads=share(self.heads, "heads"),
+            key_value_heads=share(*((self.heads, "heads") if latent else shared)),
+            global_key_value_heads=of_global and share(of_global, "KV heads"),
+            # Widths and vocabularies are padded.
+            inner_width=-(-self.inner_width // ranks),
+            vocabulary=-(-self.vocabulary // ranks),
+            experts=experts
+            and replace(
+                experts,
+                width=-(-experts.width // ranks),
+                shared_width=-(-experts.shared_width // ranks),
+            ),
+        )
+
+    def key_size(self, kind: LayerKind) -> int:
+        """Return the elements of a head's key."""
+        return self.latent.key_size if self.latent else kind.head_size
+
+    def value_size(self, kind: LayerKind) -> int:
+        """Return the elements of a head's value."""
+        return self.latent.value_size if self.latent else kind.head_size
+
+
+@functools.lru_cache(maxsize=256)
+def _kinds(of: Architecture) -> Mapping[LayerKind, int]:
+    own = of.layers - of.shared_caches
+    return Counter(
+        LayerKind(
+            window=window,
+            is_chunk=is_chunk,
+            key_value_heads=(window is None and of.global_key_value_heads) or of.key_value_heads,
+            head_size=(window is None and of.global_head_size) or of.head_size,
+            has_cache=layer < own,
+            has_values=not (of.keys_are_values and window is None),
+        )
+        for layer, (window, is_chunk) in enumerate(zip(of.windows, of.chunked, strict=True))
+    )
+
+
+def text_part(configuration: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a configuration with the settings of its ``text_config``, if it has one."""
+    inner = configuration.get("text_config")
+    return {**configuration, **inner} if isinstance(inner, Mapping) else configuration
+
+
+def _small_weights(of: Architecture, family: Family | None, keys: _Keys) -> int | None:
+    """Return the elements of norms, biases and position tables; None for unknown types."""
+    if family is None:
+        return None
+    norm, biases = of.width * (2 if family.has_norm_bias else 1), set(family.biases)
+    if keys.get("attention_bias") is True:
+        # These have none on the output projection.
+        biases |= set("qkv" if of.model_type in ("glm4_moe", "mimo") else "qkvo")
+    if keys.get("mlp_bias") is True:
+        biases.add("m")
+    head_norms = family.head_norms or "one" * (keys.get("use_qk_norm") is True)
+    if of.model_type == "llama4_text":
+        head_norms = ""  # its norms of queries and keys have no weights
+    whole = norm * (1 + family.norms * of.layers)
+    for kind, count in of.kinds.items():
+        queries, keys_size = of.heads * kind.head_size, kind.key_value_heads * kind.head_size
+        each = queries * ("q" in biases) + of.width * ("o" in biases)
+        each += keys_size * (("k" in biases) + ("v" in biases)) * kind.has_cache
+        if head_norms == "one":
+            each += kind.head_size * (1 + kind.has_cache)
+        elif head_norms == "all":
+            each += queries + keys_size
+        if of.latent is not None:
+            each += of.latent.key_value_rank + (of.latent.query_rank or 0)
+        whole += count * (each + family.expert_biases * of.heads)
+    if "m" in biases:
+        products = 2 if of.is_gated else 1
+        whole += of.layers * (products * of.inner_width + of.width)
+    if (experts := of.experts) is not None:
+        each = family.expert_biases * experts.count * (1 + 2 * experts.width + of.width)
+        each += (family.expert_scales * of.width + experts.count) * (family.expert_scales > 0)
+        whole += sum(of.sparse) * each
+    whole += family.position_table * (of.positions or 0) * of.width
+    return whole + family.head_bias * of.vocabulary
 
 
 def _head_size(keys: _Keys, width: int, heads: int, *, is_latent: bool) -> int:

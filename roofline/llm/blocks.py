@@ -1,13 +1,13 @@
-"""Report of `llm`: facts, stages, parts, KV cache, experts, weight bits, sweep."""
+"""Report of `llm`: facts, serving runs, stages, parts, KV cache, experts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from roofline.analysis.tables import operator_grid
-from roofline.analysis.words import machine_fact, sum_of_flop, sum_of_intensity
+from roofline.analysis.words import machine_words, sum_of_flop, sum_of_intensity
 from roofline.core.blocks import Block, Grid, KeyValueBlock, View, table, warning_notes
 from roofline.core.sampling import interval_cell
 from roofline.core.text import NOTE, counted
@@ -23,11 +23,12 @@ from roofline.core.units import (
     format_si,
 )
 from roofline.llm.bounds import PlacedPart, PlacedStage
-from roofline.llm.memory import Footprint
-from roofline.llm.parts import Stage
+from roofline.llm.formats import SHORT, WeightFormat
+from roofline.llm.memory import Cache, CacheLayers
+from roofline.llm.parts import weights_of
+from roofline.llm.result import fit_words
+from roofline.llm.serving import MOST_BATCH, ServingCell, WhatIf
 from roofline.llm.stages import Rate, StageResult, rate_text
-from roofline.llm.sweep import MOST_BATCH, StageSweep, SweepCell
-from roofline.llm.weight_bits import BitsWhatIf, StageInBits
 from roofline.machine.roof import ceiling_text
 from roofline.placement import Bound
 
@@ -50,12 +51,16 @@ _Row = dict[str, str]
 def language_blocks(language: Language, view: View) -> Iterable[Block]:
     """Return the blocks of the report; ``view.top`` adds operators of each stage."""
     yield KeyValueBlock(lines=tuple(_facts(language, view)))
-    yield _table(
-        f"Stages: {counted(language.batch, 'sequence')} of {language.context:,} tokens",
-        (row for each in language.stages for row in _stage_rows(each)),
-        left=("stage", "basis", "limiter"),
-        narrow=("tokens", _AI, "predicted time", "limiter", "FLOP", "traffic"),
-    )
+    yield _runs(language)
+    if language.what_ifs:
+        yield _what_ifs(language)
+    if any(each.analysis for each in language.stages):
+        yield _table(
+            f"Stages: {counted(language.batch, 'sequence')} of {language.context:,} tokens",
+            (row for each in language.stages for row in _stage_rows(each)),
+            left=("stage", "basis", "limiter"),
+            narrow=("tokens", _AI, "predicted time", "limiter", "FLOP", "traffic"),
+        )
     yield from map(_parts, language.stages)
     if view.verbose or language.architecture.windows.count(None) != language.architecture.layers:
         yield _cache(language)
@@ -65,18 +70,9 @@ def language_blocks(language: Language, view: View) -> Iterable[Block]:
             (row for each in language.stages for row in _expert_rows(each)),
             left=("stage", "routing"),
         )
-    if language.weight_bits:
-        yield _table(
-            "Weight-only quantization (vocabulary in floats, without dequantization time)",
-            (_bits_row(of, each) for of in language.weight_bits for each in of.stages),
-            left=("bits", "stage", "dequantization time"),
-            narrow=("reduction", "minimum of transformers", "dequantization time"),
-        )
-    if sweep := language.sweep:
-        for stage in sweep.stages:
-            yield _rates(sweep, stage)
-        yield _crossovers(sweep)
     for each in language.stages if view.top is not None else ():
+        if each.analysis is None:
+            continue
         grid = operator_grid(each.analysis, View(top=view.top))
         yield replace(
             grid, title=f"{each.stage.capitalize()}: {grid.title[:1].lower()}{grid.title[1:]}"
@@ -86,12 +82,17 @@ def language_blocks(language: Language, view: View) -> Iterable[Block]:
 
 
 def _facts(language: Language, view: View) -> Iterable[tuple[str, str]]:
-    of, weight_bytes = language.architecture, language.footprint.weight_bytes
-    elements = 8 * weight_bytes // language.dtype.bits
+    of, run, footprint = language.architecture, language.cells[0].run, language.footprint
+    elements, weight_bytes = weights_of(of), footprint.weight_bytes
+    ranks = f" on each of {run.ranks} ranks" if run.ranks > 1 else ""
+    small = "" if of.small_weights is not None or language.engine == "transformers" else "≥ "
+    head = "too" if language.quantized_head else f"in {SHORT.get(language.dtype.name)}"
+    is_quantized = WeightFormat.parse(run.weights).floats is None
     yield (
         "Model",
-        f"{language.model} · {format_si(elements, '')} parameters in {language.dtype}"
-        f" ({format_bytes(weight_bytes)})",
+        f"{language.model} · {small}{format_si(elements, '')} parameters · {run.weights} weights"
+        f"{f', embedding and head {head}' if is_quantized else ''}:"
+        f" {format_bytes(weight_bytes)}{ranks}",
     )
     products = "3 products (gated)" if of.is_gated else "2 products"
     tied = ", shared with the embedding" if of.is_tied else ""
@@ -116,8 +117,17 @@ def _facts(language: Language, view: View) -> Iterable[tuple[str, str]]:
             f"{sum(of.sparse)} layers with {sizes.count} experts, {sizes.per_token} per token ·"
             f" inner width {sizes.width:,}{shared}",
         )
-    yield machine_fact(language.stages[0].analysis, view)
-    footprint = language.footprint
+    for profile in language.machines:
+        threads = language.threads if profile == language.hardware else profile.threads
+        yield "Machine", machine_words(profile, threads, view)
+    if run.ranks > 1 and language.link is not None:
+        yield "Tensor parallel", _ranks(language)
+    if language.prefix_share:
+        yield (
+            "Prefix",
+            f"{format_percent(language.prefix_share)} of the context is the same"
+            + (" in all sequences, cached once and before prefill"),
+        )
     memory = (
         f"{format_bytes(footprint.total_bytes)} = weights {format_bytes(weight_bytes)} + KV cache"
         f" {format_bytes(footprint.cache_bytes)} + activations ≥"
@@ -126,21 +136,142 @@ def _facts(language: Language, view: View) -> Iterable[tuple[str, str]]:
     if footprint.peak_bytes is not None:
         memory += f" · peak of transformers {format_bytes(footprint.peak_bytes)}"
     yield "Memory", memory
-    yield "Fits", _fits(footprint)
+    yield "Fits", _fits(language)
 
 
-def _fits(footprint: Footprint) -> str:
-    memory = footprint.memory
+def _ranks(language: Language) -> str:
+    cell, link = language.cells[0], language.link
+    assert link is not None
+    times = [
+        f"{each.stage} {format_bytes(each.link_bytes)} in {format_s(each.link_s)} (without overlap"
+        f" {format_s(each.serial_s)} in all)"
+        for each in cell.stages
+    ]
+    reduces = 2 * language.architecture.layers
+    return (
+        f"{reduces} all-reduces per pass over {link.description} · {' · '.join(times)} · minimum"
+        " times overlap them with compute"
+    )
+
+
+def _fits(language: Language) -> str:
+    footprint, memory = language.footprint, language.footprint.memory
     if memory.size_bytes is None:
         return f"unknown: {memory.source}"
-    verdict = f"{_FITS[footprint.fit]}: {format_memory(memory.size_bytes)} ({memory.source})"
-    if footprint.weight_bytes > memory.size_bytes:
-        return f"{verdict} · weights alone exceed it"
-    room = f"up to {counted(footprint.max_sequences or 0, 'sequence')} of"
+    size, source = format_memory(memory.size_bytes), memory.source
+    if language.engine == "transformers":
+        verdict = f"{_FITS[footprint.fit]}: {size} ({source})"
+        if footprint.weight_bytes > memory.size_bytes:
+            return f"{verdict} · weights alone exceed it"
+        verdict += f" · up to {counted(footprint.max_sequences or 0, 'sequence')}"
+    else:
+        verdict = f"{fit_words(footprint)}"
+        if footprint.weight_bytes > memory.size_bytes:
+            return f"{verdict} ({source})"
     longest = "any context (all layers have windows)"
     if footprint.max_context is not None:
-        longest = f"or {footprint.max_context:,} tokens at batch {footprint.batch}"
-    return f"{verdict} · {room} {footprint.context:,} tokens · {longest}"
+        longest = f"{footprint.max_context:,} tokens at batch {footprint.batch}"
+    verdict += f" of {footprint.context:,} tokens"
+    verdict += f" · or {longest}" * (not language.prefix_share)
+    return verdict if language.engine == "transformers" else f"{verdict} · {size} ({source})"
+
+
+_AXES = ("machine", "ranks", "weights", "KV", "context", "batch")
+
+
+def _axis_cells(cell: ServingCell) -> _Row:
+    run = cell.run
+    texts = (run.machine, f"{run.ranks}", run.weights, run.cache, f"{run.context:,}")
+    return dict(zip(_AXES, (*texts, f"{run.batch:,}"), strict=True))
+
+
+def _runs(language: Language) -> Grid:
+    """Return a row per serving run; values that all share are in the title."""
+    axes = [_axis_cells(each) for each in language.cells]
+    varied = [name for name in _AXES if len({each[name] for each in axes}) > 1]
+    seen: set[tuple[str, ...]] = set()
+
+    def row(cell: ServingCell, names: _Row) -> _Row:
+        decode, prefill = cell.stage("decode"), cell.stage("prefill")
+        group = tuple(names[name] for name in _AXES if name != "batch")
+        is_first, _ = group not in seen, seen.add(group)
+        found = {name: names[name] for name in varied}
+        if decode is not None:
+            rate, batch = decode.tokens_per_s, cell.run.batch
+            found |= {
+                "tokens/s each": rate_text(rate and rate / batch),
+                "tokens/s": rate_text(rate),
+                "TPOT": format_s(decode.model_min_time_s),
+            }
+        if prefill is not None:
+            found["TTFT"] = format_s(prefill.model_min_time_s)
+            if decode is None:
+                found["prompt tokens/s"] = rate_text(prefill.tokens_per_s)
+        limits = dict.fromkeys(each.bound.value for each in (decode, prefill) if each)
+        found |= {
+            "limiter": " / ".join(limits),
+            "memory": format_bytes(cell.footprint_bytes),
+            "fits": {"unknown": MISSING, "does not fit": "no"}.get(cell.fit, "yes"),
+        }
+        room = "" if cell.max_sequences is None else f"{cell.max_sequences:,}"
+        found["max batch"] = room if is_first else ""
+        if decode is not None:
+            found["compute from"] = _crossover(cell) if is_first else ""
+        return found
+
+    title = ", ".join(
+        f"{name} {axes[0][name]}" if name not in ("machine", "weights") else axes[0][name]
+        for name in _AXES
+        if name not in varied
+    )
+    return _table(
+        f"Paged engine, minimum times: {title}",
+        list(map(row, language.cells, axes)),
+        left=("machine", "weights", "KV", "limiter"),
+        narrow=("compute from", "limiter", "memory", "max batch", "tokens/s each"),
+    )
+
+
+def _crossover(cell: ServingCell) -> str:
+    decode = cell.stage("decode")
+    if decode is None or decode.bound is Bound.UNKNOWN:
+        return MISSING
+    if cell.crossover is None:
+        return f"> {MOST_BATCH:,}"
+    beyond = cell.max_sequences is not None and cell.crossover > cell.max_sequences
+    return f"{cell.crossover:,}{'!' * beyond}"
+
+
+def _what_ifs(language: Language) -> Grid:
+    cell = language.cells[0]
+    decode = cell.stage("decode")
+    now_s = decode.model_min_time_s if decode else None
+    now = WhatIf(
+        name="as above",
+        tpot_s=now_s,
+        tokens_per_s=decode.tokens_per_s if decode else None,
+        footprint_bytes=cell.footprint_bytes,
+        fit=cell.fit,
+    )
+
+    def row(each: WhatIf) -> _Row:
+        return {
+            "what-if": each.name,
+            "TPOT": format_s(each.tpot_s),
+            "tokens/s": rate_text(each.tokens_per_s),
+            "speedup": f"{format_ratio(now_s / each.tpot_s)}×"
+            if now_s and each.tpot_s
+            else MISSING,
+            "memory per rank": format_bytes(each.footprint_bytes),
+            "fits": {"unknown": MISSING, "does not fit": "no"}.get(each.fit, "yes"),
+        }
+
+    return _table(
+        f"What-ifs at batch {cell.run.batch:,}, {cell.run.context:,} tokens: decode",
+        map(row, (now, *language.what_ifs)),
+        left=("what-if",),
+        narrow=("memory per rank",),
+    )
 
 
 def _table(
@@ -159,7 +290,10 @@ def _table(
 
 
 def _stage_rows(stage: StageResult) -> Iterable[_Row]:
-    totals, run, asked = stage.analysis.totals, stage.analysis.prediction, stage.asked
+    asked = stage.asked
+    if stage.analysis is None:
+        return
+    totals, run = stage.analysis.totals, stage.analysis.prediction
     unknown = totals.unknown_operators
     bound, predicted = stage.bound_rate, stage.predicted_rate
     yield {
@@ -246,10 +380,10 @@ def _cache(language: Language) -> Grid:
         {
             "layers": f"{each.count}",
             "window": "all" if each.window is None else f"{each.window:,}",
-            "KV heads": "latent" if cache.attention == "latent" else f"{cache.key_value_heads}",
-            "per token and layer": format_bytes(cache.token_bytes_of_layer),
+            "KV heads": _cached_heads(cache, each),
+            "per token and layer": format_bytes(cache.dtype.byte(each.elements)),
             "tokens kept": f"{each.tokens(context):,}",
-            **sizes(each.count * each.tokens(context) * cache.token_bytes_of_layer),
+            **sizes(each.count * each.tokens(context) * cache.dtype.byte(each.elements)),
         }
         for each in cache.layers
     )
@@ -267,6 +401,12 @@ def _cache(language: Language) -> Grid:
         narrow=("KV heads", f"batch {batch}"),
         sums=sums,
     )
+
+
+def _cached_heads(cache: Cache, layers: CacheLayers) -> str:
+    if not layers.elements:
+        return "cache of other layers"
+    return "latent" if cache.attention == "latent" else f"{cache.key_value_heads}"
 
 
 def _expert_rows(stage: StageResult) -> Iterable[_Row]:
@@ -288,92 +428,22 @@ def _expert_rows(stage: StageResult) -> Iterable[_Row]:
         }
 
 
-def _bits_row(of: BitsWhatIf, stage: StageInBits) -> _Row:
-    before, after = of.weight_bytes_before, of.weight_bytes_after
-    was, now = stage.asked_before, stage.asked_after
-    library = MISSING
-    if stage.eager_min_time_after_s is not None:
-        library = _change(stage.eager_min_time_before_s, stage.eager_min_time_after_s, format_s)
-    return {
-        "bits": of.bits.words,
-        "weights": _change(before, after, format_bytes),
-        "reduction": f"{format_ratio(before / after)}×" if after else MISSING,
-        "stage": stage.stage,
-        "minimum time": _change(was.model_min_time_s, now.model_min_time_s, format_s),
-        "max tokens/s": _change(was.tokens_per_s, now.tokens_per_s, rate_text),
-        "minimum of transformers": library,
-        "dequantized per pass": f"{format_si(stage.unpacked_weights, '')} weights",
-        "dequantization time": "not measured",
-    }
-
-
-def _change(before: float | None, after: float | None, form: Callable[[float | None], str]) -> str:
-    """Return ``"2.69 MB → 295 kB"``, or one number if both look the same."""
-    return " → ".join(dict.fromkeys((form(before), form(after))))
-
-
-def _rates(sweep: StageSweep, stage: Stage) -> Grid:
-    def cell(of: SweepCell) -> str:
-        mark = {Bound.COMPUTE: " *", Bound.MEMORY: "  "}.get(of.bound, " ?")
-        beyond = "!" * (of.fit == "does not fit")
-        return MISSING if of.tokens_per_s is None else f"{rate_text(of.tokens_per_s)}{beyond}{mark}"
-
-    rows = (
-        {"context": f"{context:,}"}
-        | {f"batch {each:,}": cell(sweep.cell(stage, each, context)) for each in sweep.batches}
-        for context in sweep.contexts
-    )
-    legend = "* compute-bound, else memory-bound; ! does not fit"
-    of = "max tokens/s of all sequences (architecture)"
-    return _table(f"{stage.capitalize()}: {of} ({legend})", rows)
-
-
-def _crossovers(sweep: StageSweep) -> Grid:
-    intensity, ends = "AI of attention (FLOP/B of KV cache)", (sweep.batches[0], sweep.batches[-1])
-
-    def batch(least: int | None) -> str:
-        return f"> {MOST_BATCH:,}" if least is None else f"{least:,}"
-
-    rows = (
-        {
-            "stage": each.stage,
-            "context": f"{each.context:,}",
-            "all parts": batch(each.batch) + " (does not fit)" * (each.fits is False),
-            "products with weights": batch(each.weights_batch),
-            intensity: format_intensity(each.cache_flop_per_byte),
-            "memory": " to ".join(
-                dict.fromkeys(
-                    format_bytes(sweep.cell(each.stage, end, each.context).footprint_bytes)
-                    for end in ends
-                )
-            ),
-        }
-        for each in sweep.crossovers
-    )
-    title = "Memory-to-compute-bound crossover: smallest compute-bound batch"
-    return _table(title, rows, left=("stage",), narrow=("memory", intensity))
-
-
 def _notes(language: Language) -> Iterable[str]:
     yield from language.notes
     yield (
-        "transformers: eager minimum time of its operators. architecture: model minimum time"
-        " (weights and KV cache once per pass, without norms, rotary embeddings and activations)."
-        " Prefill gives the minimum TTFT, decode the minimum TPOT."
+        "minimum times: weights and KV cache once per pass, without norms, rotary embeddings,"
+        " activations and sampling; compute, memory and link overlap. Prefill of all sequences at"
+        " once gives the minimum TTFT, decode the minimum TPOT. Predictions exist for transformers"
+        " only (--engine transformers)"
     )
-    if any(each.predicted_rate is None for each in language.stages):
+    if any(each.analysis for each in language.stages):
+        yield "transformers: eager minimum time of its operators"
+    if any(each.analysis and each.predicted_rate is None for each in language.stages):
         yield "no prediction for this machine and data type; run `roofline calibrate` on it"
     if any(each.spread for each in language.stages):
         yield (
             "distinct experts depend on the text: uniform routing is an upper limit of the mean,"
             " real routers prefer some experts"
         )
-    if language.weight_bits:
-        yield (
-            "times do not include dequantization, which was not measured: slow dequantization can"
-            " cost more than it saves"
-        )
-    for each in language.weight_bits:
-        yield from each.notes
-        for stage in each.stages:
-            yield from stage.notes
+    if any(each.crossover for each in language.cells):
+        yield "compute from: smallest compute-bound batch of decode; ! does not fit"

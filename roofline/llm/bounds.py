@@ -7,12 +7,14 @@ pass; their reuse distance is all persistent bytes. Activations are left out.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from roofline.core.dtypes import DType
 from roofline.llm.architecture import Architecture
+from roofline.llm.formats import Types
 from roofline.llm.memory import Memory
 from roofline.llm.parts import (
     ExpertSpread,
@@ -22,34 +24,14 @@ from roofline.llm.parts import (
     expert_spread,
     parts_of,
 )
-from roofline.minimum import Minimum, model_minimum
+from roofline.minimum import Minimum, model_minimums
 from roofline.placement import Bound, Placement, Roof
+from roofline.scaling.settings import RankLink, min_all_reduce_s
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.residency import Reuse
 from roofline.workload.rewritings import ModelWork
 from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.work import FLOP_PER_MAC, Work, traffic_of
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Types:
-    """Data types of arithmetic, of quantized weights and of the KV cache.
-
-    Weights of other parts are in ``compute``.
-    """
-
-    compute: DType
-    weights: DType
-    cache: DType
-
-    @staticmethod
-    def all_of(dtype: DType) -> Types:
-        """Return one type for all."""
-        return Types(compute=dtype, weights=dtype, cache=dtype)
-
-    def of_weights(self, part: Part) -> DType:
-        """Return the type of a part's weights."""
-        return self.weights if part.is_quantized else self.compute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +66,7 @@ class PlacedPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedStage:
-    """Stage of an architecture on a machine.
+    """Stage of an architecture on a machine; on several ranks, the share of one.
 
     ``distinct_experts`` is the number per layer; None without experts. ``minimum`` is the model
     minimum of a pass; None without ceilings.
@@ -156,49 +138,132 @@ class PlacedStage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Work of a pass of one rank, and the minimum times of each kind; None without ceilings.
+
+    ``link_bytes`` are the data of all all-reduces.
+    """
+
+    size: StageSize
+    flop: int
+    weight_bytes: int
+    cache_bytes: int
+    link_bytes: int
+    compute: Minimum | None
+    memory: Minimum | None
+    link: Minimum | None
+    is_complete: bool
+
+    @property
+    def minimum(self) -> Minimum | None:
+        """Minimum with all kinds overlapping; None without ceilings."""
+        found = [each for each in (self.compute, self.memory, self.link) if each is not None]
+        return max(found, key=lambda each: each.time_s, default=None)
+
+    @property
+    def bound(self) -> Bound:
+        """Limiter of `minimum`."""
+        return self.minimum.bound if self.minimum and self.is_complete else Bound.UNKNOWN
+
+    @property
+    def serial_s(self) -> float | None:
+        """Minimum without overlap of communication; None without ceilings."""
+        alone = max((each.time_s for each in (self.compute, self.memory) if each), default=None)
+        return None if alone is None else alone + (self.link.time_s if self.link else 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOnMachine:
-    """Model with its data types on a machine; ``weight_bytes`` are all weights in memory."""
+    """One tensor-parallel rank of a model, with its data types, on a machine.
+
+    ``architecture`` is the shard of a rank, ``weight_bytes`` are its weights in memory. ``link``
+    connects the ``ranks``; None: unknown, or one rank.
+    """
 
     architecture: Architecture
     roof: Roof
     types: Types
     weight_bytes: int
     memory: Memory
+    ranks: int = 1
+    link: RankLink | None = None
 
     def spread(self, size: StageSize) -> ExpertSpread | None:
         """Return the distinct experts of a stage; None without experts."""
         return expert_spread(self.architecture, size.new_tokens, self.types.weights)
 
+    def limits(self, size: StageSize, distinct: int | None = None) -> Limits:
+        """Return the minimum times of a stage; `distinct` None: experts of uniform routing."""
+        return self._limits(self._parts(size, distinct), size)
+
+    def _parts(self, size: StageSize, distinct: int | None) -> tuple[Part, ...]:
+        if distinct is None and (spread := self.spread(size)) is not None:
+            distinct = spread.typical
+        return parts_of(self.architecture, size, distinct)
+
+    def _limits(self, parts: Sequence[Part], size: StageSize) -> Limits:
+        types, roof, of = self.types, self.roof, self.architecture
+        flop: dict[DType, int] = {}
+        for each in parts:
+            compute = types.compute_of(each)
+            flop[compute] = flop.get(compute, 0) + each.count * each.min_flop
+        cache = types.cache.byte
+        weight_bytes = sum(each.count * types.of_weights(each).byte(each.weights) for each in parts)
+        read_bytes = sum(each.count * cache(each.cache_elements) for each in parts)
+        written_bytes = sum(each.count * cache(each.new_elements) for each in parts)
+        products = [(_operand(each), flop[each]) for each in flop]
+        work = ModelWork(
+            products=tuple(products),
+            read_bytes=weight_bytes + read_bytes,
+            written_bytes=written_bytes,
+        )
+        found = model_minimums(work, roof) if roof.levels else []
+        compute_s = [each for each in found if each.bound is Bound.COMPUTE]
+        # Two all-reduces a layer: after attention and after the feed-forward part.
+        reduced_bytes = types.floats.byte(size.new_tokens * of.width)
+        link = None
+        if self.ranks > 1 and self.link is not None:
+            link_s = 2 * of.layers * min_all_reduce_s(reduced_bytes, self.ranks, self.link)
+            link = Minimum(time_s=link_s, ceiling=self.link.name, bound=Bound.LINK)
+        return Limits(
+            size=size,
+            flop=FLOP_PER_MAC * sum(each.count * each.macs for each in parts),
+            weight_bytes=weight_bytes,
+            cache_bytes=read_bytes + written_bytes,
+            link_bytes=2 * of.layers * reduced_bytes if self.ranks > 1 else 0,
+            compute=max(compute_s, key=lambda each: each.time_s, default=None),
+            memory=next((each for each in found if each.bound is Bound.MEMORY), None),
+            link=link,
+            is_complete=all(roof.ceilings_of(each)[0] is not None for each, _ in products)
+            and (self.ranks == 1 or link is not None),
+        )
+
     def placed(self, size: StageSize, distinct: int | None = None) -> PlacedStage:
         """Return a stage under the roofline; `distinct` None: experts of uniform routing."""
         if distinct is None and (spread := self.spread(size)) is not None:
             distinct = spread.typical
-        parts, roof, types = parts_of(self.architecture, size, distinct), self.roof, self.types
+        parts, roof, types = self._parts(size, distinct), self.roof, self.types
         lasting = sum(each.count * sum(_lasting_bytes(each, types)) for each in parts)
         placed = [_placed(each, roof, types, lasting) for each in parts]
         names = dict.fromkeys(each.name for each in placed)
+        # Layers differ in attention only.
+        layers = {name: self.architecture.layers for name in names if name.startswith("attention")}
         return PlacedStage(
             size=size,
             distinct_experts=distinct,
-            parts=tuple(_sum([each for each in placed if each.name == name]) for name in names),
-            minimum=model_minimum(_work(parts, types), roof) if roof.levels else None,
+            parts=tuple(
+                _sum([each for each in placed if each.name == name], layers.get(name))
+                for name in names
+            ),
+            minimum=self._limits(parts, size).minimum,
         )
 
 
-def _work(parts: Sequence[Part], types: Types) -> ModelWork:
-    """Return the products of a stage in its compute type, and its bytes."""
-    cache = types.cache.byte
-    return ModelWork(
-        products=tuple(
-            (_record(each, Types.all_of(types.compute)), each.count * each.min_flop)
-            for each in parts
-        ),
-        read_bytes=sum(
-            each.count * (types.of_weights(each).byte(each.weights) + cache(each.cache_elements))
-            for each in parts
-        ),
-        written_bytes=sum(each.count * cache(each.new_elements) for each in parts),
-    )
+@functools.cache
+def _operand(of: DType) -> OperatorRecord:
+    """Return a product of operands in a type, which selects the ceiling."""
+    nothing = Part(name="vocabulary", count=1, macs=1, min_flop=2, weights=1)
+    return _record(nothing, Types.all_of(of))
 
 
 def _lasting_bytes(part: Part, types: Types) -> tuple[int, int]:
@@ -211,7 +276,7 @@ def _placed(part: Part, roof: Roof, types: Types, lasting_bytes: int) -> PlacedP
     record = _record(part, types)
     weight_bytes, cache_bytes = _lasting_bytes(part, types)
     reuses = [Reuse(weight_bytes + cache_bytes, lasting_bytes)]
-    found: Placement = roof.place(record, reuses, compute_as=types.compute)
+    found: Placement = roof.place(record, reuses, compute_as=types.compute_of(part))
     count, flop = part.count, record.work.flop or 0
     return PlacedPart(
         name=part.name,
@@ -261,8 +326,11 @@ def _spec(storage: int, elements: int, dtype: DType, role: Role) -> TensorSpec:
     )
 
 
-def _sum(parts: Sequence[PlacedPart]) -> PlacedPart:
-    """Return the sum of parts of one name, with the limiter of the longest."""
+def _sum(parts: Sequence[PlacedPart], layers: int | None) -> PlacedPart:
+    """Return the sum of parts of one name in a number of layers, with the limiter of the longest.
+
+    `layers` None: all parts are in the same layers.
+    """
     decisive = max(parts, key=lambda each: each.min_time_s or 0.0)
     summed = ("macs", "flop", "min_flop", "weight_bytes", "cache_bytes")
     whole = {name: sum(getattr(each, name) for each in parts) for name in summed}
@@ -276,7 +344,7 @@ def _sum(parts: Sequence[PlacedPart]) -> PlacedPart:
     times_s = [each.min_time_s for each in parts if each.min_time_s is not None]
     return replace(
         decisive,
-        count=max(each.count for each in parts),
+        count=layers or max(each.count for each in parts),
         **whole,
         intensity_flop_per_byte=mean("intensity_flop_per_byte"),
         attainable_flop_per_s=mean("attainable_flop_per_s"),

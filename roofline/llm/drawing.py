@@ -1,54 +1,45 @@
-"""Plots of `llm`: stages under the roofline, and sweeps."""
+"""Plots of `llm`: stages under the roofline, and a heat map of serving runs."""
 
 # matplotlib's stubs leave the types of **kwargs open, which strict checking takes for unknown.
 # pyright: basic
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import math
 
-from matplotlib.axes import Axes
+import numpy as np
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.patches import Rectangle
 
-from roofline.analysis.points import roof_lines
-from roofline.analysis.words import machine_text, provenance_text
+from roofline.analysis.points import lines_of
+from roofline.analysis.words import place_text, provenance_text
+from roofline.llm.formats import WeightFormat
+from roofline.llm.parts import Stage
 from roofline.llm.result import Language
+from roofline.llm.serving import ServingCell
 from roofline.llm.stages import StageResult, rate_text
-from roofline.llm.sweep import StageSweep, SweepCell
 from roofline.machine.roof import line_name
-from roofline.placement import Bound
+from roofline.placement import Bound, Roof
 from roofline.plots.figures import foot_figure, prepare_axes, title_figure, words
 from roofline.plots.roof import Point
-from roofline.plots.roofline import draw_roofline, log_axes, name_ends
-from roofline.plots.style import BLUE, GREY, INK, SMALL_PT, VERMILION, Style, roof_styles
+from roofline.plots.roofline import draw_roofline
+from roofline.plots.style import BLUE, GREY, INK, SMALL_PT, VERMILION, Style
 
-_DOT = {"marker": "o", "linestyle": "none", "zorder": 4}
-_MARKS: dict[Bound, dict[str, Any]] = {
-    Bound.COMPUTE: {"label": "compute-bound", **_DOT},
-    Bound.MEMORY: {"label": "memory-bound", "markerfacecolor": "white", **_DOT},
-    Bound.UNKNOWN: {"label": "limiter unknown", "markerfacecolor": "white", **_DOT, "marker": "d"},
-}
-_BEYOND: dict[str, Any] = {
-    "label": "does not fit into memory",
-    "color": INK,
-    "markersize": 8,
-    **_DOT,
-    "marker": "x",
-    "zorder": 5,
-}
 _LOOK = {"prefill": Style(VERMILION, "s"), "decode": Style(BLUE, "o")}
 
 
 def draw_stages(figure: Figure, language: Language, labels: int) -> None:
     """Draw the architecture's parts of all stages under one roofline."""
-    analysis = language.stages[0].analysis
+    profile, run = language.hardware, language.cells[0].run
+    roof = Roof(profile, language.threads)
+    types = WeightFormat.parse(run.weights).types(language.dtype, None, roof)
+    used = dict.fromkeys((types.compute, types.floats))
+    main = [unit.dtype for of in used if (unit := roof.compute(of)) is not None]
     points = [point for each in language.stages for point in points_of(each)]
     handles = draw_roofline(
         figure.subplots(),
-        roof_lines(analysis, "in use"),
+        lines_of(roof, main, "in use"),
         sorted(points, key=lambda point: -point.share),
         look=_LOOK,
         labels=labels,
@@ -60,10 +51,12 @@ def draw_stages(figure: Figure, language: Language, labels: int) -> None:
     title_figure(
         figure,
         line_name(language.model) + (f": {rates} tokens/s" if rates else ""),
-        machine_text(
-            analysis,
+        place_text(
+            profile,
+            language.threads,
             f"batch {language.batch}, {language.context:,} tokens",
-            "parts of the architecture",
+            f"{run.weights} weights, {run.cache} KV cache",
+            "parts of the architecture" + f" on one of {run.ranks} ranks" * (run.ranks > 1),
         ),
     )
     foot_figure(figure, handles, [provenance_text(language.hardware)])
@@ -92,90 +85,70 @@ def points_of(stage: StageResult) -> list[Point]:
     ]
 
 
-def draw_sweep(figure: Figure, language: Language, sweep: StageSweep) -> None:
-    """Draw tokens/s over batch, or over context if only that is swept."""
-    by_batch = len(sweep.batches) > 1
+def draw_map(figure: Figure, language: Language) -> None:
+    """Draw the tokens/s of all runs: a row per run, a column per batch (or context)."""
+    cells = language.cells
+    name: Stage = "decode" if cells[0].stage("decode") else "prefill"
+    by_batch = len({each.run.batch for each in cells}) > 1
     axis, other = ("batch", "context") if by_batch else ("context", "batch")
-    values = sweep.batches if by_batch else sweep.contexts
-    others = sweep.contexts if by_batch else sweep.batches
-    rates = [each.tokens_per_s for each in sweep.cells if each.tokens_per_s]
+    fixed = ("machine", "ranks", "weights", "cache", other)
+    columns = sorted({getattr(each.run, axis) for each in cells})
+    rows = list(dict.fromkeys(tuple(getattr(each.run, of) for of in fixed) for each in cells))
+    varied = [place for place in range(len(fixed)) if len({row[place] for row in rows}) > 1]
+    rates = np.full((len(rows), len(columns)), math.nan)
+    found: dict[tuple[int, int], ServingCell] = {}
+    for each in cells:
+        spot = (
+            rows.index(tuple(getattr(each.run, of) for of in fixed)),
+            columns.index(getattr(each.run, axis)),
+        )
+        stage = each.stage(name)
+        found[spot] = each
+        rates[spot] = stage.tokens_per_s if stage and stage.tokens_per_s else math.nan
     axes = figure.subplots()
-    log_axes(
-        axes,
-        # Wide enough for a power of two.
-        (values[0] / 1.42, values[-1] * 1.42),
-        (min(rates) / 1.4, max(max(rates) * 1.6, 4 * min(rates))),
-    )
-    axes.xaxis.set_major_locator(LogLocator(base=2, numticks=12))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: rate_text(value, 1)))
-    ends: list[tuple[float, str, str]] = []
-    for stage in sweep.stages:
-        for value, style in zip(others, roof_styles(len(others)), strict=True):
-            cells = [
-                each
-                for each in sweep.cells
-                if each.stage == stage and getattr(each, other) == value
-            ]
-            dashed = stage == "prefill" and len(sweep.stages) > 1
-            _draw_line(axes, cells, axis, style.colour, dashed=dashed)
-            what = f"{value:,} tokens" if by_batch else f"batch {value:,}"
-            ends.append((cells[-1].tokens_per_s or 0.0, f"{stage}, {what}", style.colour))
-    name_ends(axes, ends)
-    if by_batch:
-        _draw_crossovers(axes, sweep)
-    prepare_axes(
-        axes,
-        x="batch (sequences)" if by_batch else "context (tokens)",
-        y="max tokens/s of all sequences",
-    )
+    norm = LogNorm(vmin=float(np.nanmin(rates)), vmax=float(np.nanmax(rates)) * 1.0001)
+    axes.imshow(rates, norm=norm, cmap="viridis", aspect="auto")
+    small = SMALL_PT * min(1.0, 28 / max(len(rows), 2 * len(columns)))
+    for (row, column), cell in found.items():
+        stage = cell.stage(name)
+        mark = "*" * (stage is not None and stage.bound is Bound.COMPUTE)
+        is_dark = norm(rates[row, column]) < 0.6
+        if cell.fit == "does not fit":
+            axes.add_patch(
+                Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=GREY, hatch="//", alpha=0.75)
+            )
+        text = f"{rate_text(float(rates[row, column]))}{mark}"
+        style = words(color="white" if is_dark else INK, fontsize=max(4.0, small))
+        axes.text(column, row, text, ha="center", va="center", **style)
+    prepare_axes(axes, x=f"{axis} ({'sequences' if by_batch else 'tokens'})", grid=False)
+    axes.set_xticks(range(len(columns)), [f"{each:,}" for each in columns])
+    labels = [" ".join(_label(fixed[place], row[place]) for place in varied) for row in rows]
+    axes.set_yticks(range(len(rows)), labels, fontsize=max(4.0, small))
+    same = [
+        _label(fixed[place], rows[0][place]) for place in range(len(fixed)) if place not in varied
+    ]
     title_figure(
         figure,
-        f"{line_name(language.model)}: max tokens/s over {axis}",
-        machine_text(language.stages[0].analysis, "model minimum times of the architecture"),
+        f"{line_name(language.model)}: max {name} tokens/s of all sequences",
+        " · ".join((*same, "paged engine, minimum times")),
     )
-    limiters = {each.bound for each in sweep.cells}
-    marks = [{"color": GREY, **style} for bound, style in _MARKS.items() if bound in limiters]
-    if any(each.fit == "does not fit" for each in sweep.cells):
-        marks.append(_BEYOND)
-    handles = [Line2D([], [], **each) for each in marks]
-    foot_figure(figure, handles, [provenance_text(language.hardware)])
+    legend = [
+        Rectangle((0, 0), 1, 1, facecolor=GREY, hatch="//", label="does not fit into memory")
+    ] * any(each.fit == "does not fit" for each in cells)
+    is_marked = any((of := each.stage(name)) and of.bound is Bound.COMPUTE for each in cells)
+    note = "* compute-bound, else memory- or link-bound; " if is_marked else ""
+    foot_figure(figure, legend, [f"{note}{provenance_text(language.hardware)}"])
 
 
-def _draw_line(
-    axes: Axes, cells: Sequence[SweepCell], axis: str, color: str, *, dashed: bool
-) -> None:
-    def draw(of: Sequence[SweepCell], **style: Any) -> None:
-        x, y = [getattr(each, axis) for each in of], [each.tokens_per_s or 0.0 for each in of]
-        axes.plot(x, y, **style)
-
-    draw(cells, color=color, linewidth=1.6, linestyle=(0, (4, 2)) if dashed else "-")
-    for bound, style in _MARKS.items():
-        draw([each for each in cells if each.bound is bound], color=color, **style)
-    draw([each for each in cells if each.fit == "does not fit"], **_BEYOND)
-
-
-def _draw_crossovers(axes: Axes, sweep: StageSweep) -> None:
-    """Mark the smallest compute-bound batches within the axes."""
-    low, high = sweep.batches[0], sweep.batches[-1]
-    found: dict[tuple[str, int], list[str]] = {}
-    for each in sweep.crossovers:
-        if each.batch and low < each.batch <= high:
-            found.setdefault((each.stage, each.batch), []).append(f"{each.context:,}")
-    for number, ((stage, batch), contexts) in enumerate(found.items()):
-        axes.axvline(batch, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=2)
-        is_right = batch**2 > low * high
-        axes.annotate(
-            f"{stage}, {', '.join(contexts)} tokens: compute-bound from batch {batch:,}",
-            (batch, 0.0),
-            (-4 if is_right else 4, 6 + 11 * number),
-            xycoords=axes.get_xaxis_transform(),
-            textcoords="offset points",
-            ha="right" if is_right else "left",
-            fontsize=SMALL_PT,
-            color=INK,
-            zorder=6,
-            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5},
-            **words(),
-        )
+def _label(name: str, value: object) -> str:
+    match name:
+        case "ranks":
+            return f"{value} rank{'s' * (value != 1)}"
+        case "cache":
+            return f"{value} KV"
+        case "context":
+            return f"{value:,} tokens"
+        case "batch":
+            return f"batch {value:,}"
+        case _:
+            return str(value)

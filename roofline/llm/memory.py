@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from roofline.analysis import fits
+from roofline.analysis.rows import fits
 from roofline.core.dtypes import DType
 from roofline.errors import InputError
 from roofline.llm.architecture import Architecture, AttentionKind
-from roofline.llm.parts import Stage
+from roofline.llm.parts import Stage, kept_elements
 
 Fit = Literal["fits", "minimum fits", "only without copies", "does not fit", "unknown"]
 """``minimum fits``: weights, cache and activations fit, the peak of transformers (with copies) is
@@ -22,10 +21,14 @@ _ENDLESS = 2**40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheLayers:
-    """``count`` layers with an attention window of ``window`` tokens (None: all)."""
+    """``count`` layers with an attention window of ``window`` tokens (None: all).
+
+    ``elements`` are those of one token in one layer: 0 if the layers read the cache of others.
+    """
 
     count: int
     window: int | None
+    elements: int
 
     def tokens(self, context: int) -> int:
         """Return the number of tokens in the cache of a layer."""
@@ -34,13 +37,12 @@ class CacheLayers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cache:
-    """KV cache of a model; ``elements`` are those of one token in one layer."""
+    """KV cache of a model."""
 
     ALSO_WRITTEN: ClassVar = ("token_bytes",)
 
     attention: AttentionKind
     key_value_heads: int
-    elements: int
     dtype: DType
     layers: tuple[CacheLayers, ...]
 
@@ -49,33 +51,36 @@ class Cache:
             raise InputError(f"KV cache in {self.dtype}: not supported; use bfloat16 or int8")
 
     @property
-    def token_bytes_of_layer(self) -> int:
-        """Bytes of a token in one layer."""
-        return self.dtype.byte(self.elements)
-
-    @property
     def token_bytes(self) -> int:
         """Bytes of a token in all layers, without full windows."""
-        return sum(each.count for each in self.layers) * self.token_bytes_of_layer
+        return sum(each.count * self.dtype.byte(each.elements) for each in self.layers)
 
-    def byte(self, context: int, batch: int = 1) -> int:
-        """Return the bytes of `batch` sequences of `context` tokens."""
-        tokens = sum(each.count * each.tokens(context) for each in self.layers)
-        return batch * tokens * self.token_bytes_of_layer
+    def byte(self, context: int, batch: int = 1, shared: int = 0) -> int:
+        """Return the bytes of `batch` sequences of `context` tokens.
+
+        The first `shared` of them are the same in all sequences, and kept once.
+        """
+        whole = 0
+        for each in self.layers:
+            kept = each.tokens(context)
+            own = min(kept, context - shared)
+            whole += each.count * (batch * own + kept - own) * self.dtype.byte(each.elements)
+        return whole
 
 
 def cache_of(architecture: Architecture, dtype: DType) -> Cache:
     """Return the KV cache of an architecture in a data type."""
-    heads, latent = architecture.key_value_heads, architecture.latent
-    of_heads = heads * (architecture.key_size + architecture.value_size)
+    layers: dict[tuple[int | None, int], int] = {}
+    for kind, count in architecture.kinds.items():
+        key = kind.window, kept_elements(architecture, kind)
+        layers[key] = layers.get(key, 0) + count
     return Cache(
         attention=architecture.attention,
-        key_value_heads=heads,
-        elements=latent.kept if latent is not None else of_heads,
+        key_value_heads=architecture.key_value_heads,
         dtype=dtype,
         layers=tuple(
-            CacheLayers(count=count, window=window)
-            for window, count in Counter(architecture.windows).items()
+            CacheLayers(count=count, window=window, elements=elements)
+            for (window, elements), count in layers.items()
         ),
     )
 
@@ -119,7 +124,7 @@ class Footprint:
     """Memory footprint of ``batch`` sequences of ``context`` tokens.
 
     Attributes:
-        weight_bytes: parameters and buffers.
+        weight_bytes: parameters and buffers; on several ranks, of one.
         cache_bytes: KV cache of all sequences.
         activation_bytes: minimum activations.
         peak_bytes: peak memory of transformers; None if unknown.
@@ -171,18 +176,23 @@ def footprint_of(
     activations: Activations,
     memory: Memory,
     peak_bytes: int | None = None,
+    shared: int = 0,
 ) -> Footprint:
-    """Return the footprint; arguments are fields of `Footprint`."""
+    """Return the footprint; arguments are fields of `Footprint`, `shared` as in `Cache.byte`."""
     max_sequences = max_context = None
     if memory.size_bytes is not None:
         room = max(0, memory.size_bytes - weight_bytes)
-        max_sequences = room // (cache.byte(context) + activations.byte(context))
-        max_context = _most_context(cache, activations, batch, room)
+        # The prefix of a cache is kept once.
+        once = 2 * cache.byte(context, 1, shared) - cache.byte(context, 2, shared)
+        each = cache.byte(context, 1, shared) - once + activations.byte(context)
+        max_sequences = max(0, room - once) // each
+        if not shared:
+            max_context = _most_context(cache, activations, batch, room)
     return Footprint(
         context=context,
         batch=batch,
         weight_bytes=weight_bytes,
-        cache_bytes=cache.byte(context, batch),
+        cache_bytes=cache.byte(context, batch, shared),
         activation_bytes=activations.byte(context, batch),
         peak_bytes=peak_bytes,
         memory=memory,

@@ -7,13 +7,12 @@ pass. Norms, rotary embeddings and intermediate results may stay on chip and are
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from roofline.core.dtypes import DType
-from roofline.llm.architecture import Architecture
+from roofline.llm.architecture import Architecture, LayerKind
 
 # Each token uses k of E experts. Under uniform routing all choices are equally likely and tokens
 # are independent: the formulas are exact. Real routers prefer some experts, so fewer are read.
@@ -102,18 +101,27 @@ PartName = Literal[
 class StageSize:
     """Size of a stage: ``batch`` sequences of ``context`` tokens.
 
-    Prefill processes a whole context and returns the logits of its last token. Decode processes one
-    token per sequence, with ``context`` tokens in the KV cache.
+    Prefill processes a context and returns the logits of its last token. Decode processes ``drafts
+    + 1`` tokens per sequence, with ``context`` tokens in the KV cache: one, and drafts to verify.
+    The first ``shared`` tokens of the context are the same in all sequences, and already cached.
     """
 
     stage: Stage
     batch: int
     context: int
+    shared: int = 0
+    drafts: int = 0
 
     @property
     def new_tokens(self) -> int:
         """Tokens of all sequences that prefill reads or decode generates."""
-        return self.batch * (self.context if self.stage == "prefill" else 1)
+        is_prefill = self.stage == "prefill"
+        return self.batch * (self.context - self.shared if is_prefill else 1 + self.drafts)
+
+    @property
+    def logits(self) -> int:
+        """Tokens of all sequences whose logits are computed."""
+        return self.batch * (1 + self.drafts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,13 +149,9 @@ def parts_of(
     """Return the parts of a pass, in order; `distinct` experts per layer (None: the minimum)."""
     of, tokens, sparse = architecture, size.new_tokens, sum(architecture.sparse)
     products = (3 if of.is_gated else 2) * of.width
-    windows = Counter(zip(of.windows, of.chunked, strict=True))
     found = [
         *_projections(of, tokens),
-        *(
-            _attention(of, size, window, count, is_chunk=is_chunk)
-            for (window, is_chunk), count in windows.items()
-        ),
+        *(_attention(of, size, kind, count) for kind, count in of.kinds.items()),
     ]
     if dense := of.layers - sparse:
         found.append(_product("feed-forward", dense, tokens, products, of.inner_width))
@@ -159,7 +163,7 @@ def parts_of(
         each = tokens * experts.per_token
         every = _product("experts", sparse, each, products, experts.width)
         found.append(replace(every, weights=touched * every.weights))
-    found.append(_product("vocabulary", 1, size.batch, of.width, of.vocabulary, floats=True))
+    found.append(_product("vocabulary", 1, size.logits, of.width, of.vocabulary, floats=True))
     return tuple(found)
 
 
@@ -181,20 +185,28 @@ def _product(
 def _projections(of: Architecture, tokens: int) -> Iterable[Part]:
     """Yield the query, key, value and output projections."""
     heads, latent = of.heads, of.latent
-    if latent is None:
-        sizes = [
-            (of.width, heads * of.head_size),
-            (of.width, 2 * of.key_value_heads * of.head_size),
-        ]
-    else:
-        queries, rank = heads * latent.key_size, latent.query_rank
-        sizes = [(of.width, queries)] if rank is None else [(of.width, rank), (rank, queries)]
-        # In prefill the last expands keys and values; in decode the same weights are absorbed into
-        # queries and outputs, and cached keys are never expanded.
-        expanded = heads * (latent.plain_size + latent.value_size)
-        sizes += [(of.width, latent.kept), (latent.key_value_rank, expanded)]
-    for read, written in (*sizes, (heads * of.value_size, of.width)):
-        yield _product("attention projections", of.layers, tokens, read, written)
+    for kind, count in of.kinds.items():
+        if latent is None:
+            one = kind.key_value_heads * kind.head_size
+            sizes = [(of.width, heads * kind.head_size)]
+            if kind.has_cache:
+                sizes.append((of.width, (1 + kind.has_values) * one))
+        else:
+            queries, rank = heads * latent.key_size, latent.query_rank
+            sizes = [(of.width, queries)] if rank is None else [(of.width, rank), (rank, queries)]
+            # In prefill the last expands keys and values; in decode the same weights are absorbed
+            # into queries and outputs, and cached keys are never expanded.
+            expanded = heads * (latent.plain_size + latent.value_size)
+            sizes += [(of.width, latent.kept), (latent.key_value_rank, expanded)]
+        for read, written in (*sizes, (heads * of.value_size(kind), of.width)):
+            yield _product("attention projections", count, tokens, read, written)
+
+
+def _seen(position: int, window: int | None, *, is_chunk: bool) -> int:
+    """Return the number of tokens that the one at `position` (from 0) attends to, with itself."""
+    if window is None:
+        return position + 1
+    return position % window + 1 if is_chunk else min(position + 1, window)
 
 
 def attended_pairs(size: StageSize, window: int | None, *, is_chunk: bool = False) -> int:
@@ -205,67 +217,94 @@ def attended_pairs(size: StageSize, window: int | None, *, is_chunk: bool = Fals
     """
     context = size.context
     if size.stage == "decode":
-        seen = context + 1
-        if window is not None:
-            seen = context % window + 1 if is_chunk else min(seen, window)
-        return seen
-    if window is None:
-        return _triangle(context)
-    if is_chunk:
-        return context // window * _triangle(window) + _triangle(context % window)
-    full = min(context, window)
-    return _triangle(full) + (context - full) * full
+        places = range(context, context + 1 + size.drafts)
+        return sum(_seen(each, window, is_chunk=is_chunk) for each in places)
+
+    def pairs(tokens: int) -> int:
+        if window is None:
+            return _triangle(tokens)
+        if is_chunk:
+            return tokens // window * _triangle(window) + _triangle(tokens % window)
+        full = min(tokens, window)
+        return _triangle(full) + (tokens - full) * full
+
+    return pairs(context) - pairs(size.shared)
 
 
 def _triangle(tokens: int) -> int:
     return tokens * (tokens + 1) // 2
 
 
-def _attention(
-    architecture: Architecture, size: StageSize, window: int | None, count: int, *, is_chunk: bool
-) -> Part:
-    latent, heads = architecture.latent, architecture.heads
-    key, value = architecture.key_size, architecture.value_size
-    kept, least = architecture.key_value_heads * (key + value), key + value
-    decoding = size.stage == "decode"
-    if latent is not None:
-        kept = latent.kept
-        if decoding:
-            # On latent vectors. Expanded keys and values need fewer FLOP and more bytes: the
-            # minimum takes the smaller of each.
-            key, value = latent.kept, latent.key_value_rank
-    seen = attended_pairs(size, window, is_chunk=is_chunk)
-    rectangle = attended_pairs(size, window) if decoding else size.context**2
-    # The cache keeps the tokens that the next one attends to.
-    left = attended_pairs(replace(size, stage="decode"), window, is_chunk=is_chunk) - 1
+def kept_elements(of: Architecture, kind: LayerKind) -> int:
+    """Return the elements of a token in the KV cache of a layer; 0 if it has none."""
+    if not kind.has_cache:
+        return 0
+    if of.latent is not None:
+        return of.latent.kept
+    return kind.key_value_heads * 2 * kind.head_size
+
+
+def _attention(of: Architecture, size: StageSize, kind: LayerKind, count: int) -> Part:
+    latent, heads = of.latent, of.heads
+    key, value = of.key_size(kind), of.value_size(kind)
+    least, decoding = key + value, size.stage == "decode"
+    if latent is not None and decoding:
+        # On latent vectors. Expanded keys and values need fewer FLOP and more bytes: the minimum
+        # takes the smaller of each.
+        key, value = latent.kept, latent.key_value_rank
+    window, is_chunk = kind.window, kind.is_chunk
+    pairs = attended_pairs(size, window, is_chunk=is_chunk)
+    if decoding:
+        rectangle = attended_pairs(size, window)
+    else:
+        rectangle = (size.context - size.shared) * size.context
+
+    def behind(tokens: int) -> int:
+        """Return the cached tokens that the next one attends to."""
+        return _seen(tokens, window, is_chunk=is_chunk) - 1
+
+    # Tokens of the shared prefix are read once for all sequences.
+    own = size.context - size.shared
+    if decoding:
+        read = size.batch * min(behind(size.context), own) + max(0, behind(size.context) - own)
+        written = size.batch * (1 + size.drafts)
+    else:
+        read, written = behind(size.shared), size.batch * min(behind(size.context), own)
+    kept = kept_elements(of, kind)
     return Part(
         name="attention",
         count=count,
         macs=size.batch * heads * rectangle * (key + value),
-        min_flop=2 * size.batch * heads * seen * min(least, key + value),
-        cache_elements=size.batch * (seen - 1) * kept if decoding else 0,
-        new_elements=size.batch * (1 if decoding else left) * kept,
+        min_flop=2 * size.batch * heads * pairs * min(least, key + value),
+        cache_elements=read * kept,
+        new_elements=written * kept,
     )
 
 
 def product_weights(architecture: Architecture) -> int:
     """Return the weights of all products and experts in elements, without embeddings."""
-    return sum(each.count * each.weights for each in _with_all_experts(architecture))
+    return sum(each.count * each.weights for each in all_parts(architecture))
+
+
+def table_weights(architecture: Architecture) -> int:
+    """Return the elements of an embedding that is not shared with the vocabulary product."""
+    return 0 if architecture.is_tied else architecture.vocabulary * architecture.width
 
 
 def weights_of(architecture: Architecture) -> int:
-    """Return the weights of products and embeddings in elements, without norms and biases."""
-    table = 0 if architecture.is_tied else architecture.vocabulary * architecture.width
-    return product_weights(architecture) + table
+    """Return all weights in elements; without norms and biases if these are unknown."""
+    small = architecture.small_weights or 0
+    return product_weights(architecture) + table_weights(architecture) + small
 
 
 def quantized_weights(architecture: Architecture) -> int:
-    """Return the elements of weights that weight-only quantization applies to."""
-    parts = _with_all_experts(architecture)
+    """Return the elements of weights that quantization applies to."""
+    parts = all_parts(architecture)
     return sum(each.count * each.weights for each in parts if each.is_quantized)
 
 
-def _with_all_experts(architecture: Architecture) -> tuple[Part, ...]:
+def all_parts(architecture: Architecture) -> tuple[Part, ...]:
+    """Return the parts of a pass that touches all experts, and so all weights of products."""
     sizes = architecture.experts
     size = StageSize(stage="decode", batch=1, context=1)
     return parts_of(architecture, size, sizes.count if sizes is not None else None)

@@ -1,27 +1,31 @@
-"""Result of `llm`: prefill and decode on a machine, KV cache and memory."""
+"""Result of `llm`: prefill and decode of a language model in serving runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from roofline.analysis import MINIMUM_TIMES, minimum_times_of
+from roofline.analysis.rows import MINIMUM_TIMES, minimum_times_of
 from roofline.core.blocks import Block, View
 from roofline.core.dtypes import DType
-from roofline.core.units import format_bytes, format_memory, format_percent
+from roofline.core.text import counted
+from roofline.core.units import format_bytes, format_memory, format_percent, format_s
 from roofline.llm.architecture import Architecture
-from roofline.llm.memory import Cache, Footprint, activations_of, fit_of
+from roofline.llm.memory import Cache, Footprint, fit_of
 from roofline.llm.parts import Stage
-from roofline.llm.stages import StageResult
-from roofline.llm.sweep import StageSweep, SweepCell
-from roofline.llm.weight_bits import BitsWhatIf
+from roofline.llm.serving import ServedStage, ServingCell, WhatIf
+from roofline.llm.stages import StageResult, rate_text
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Bound
 from roofline.result import Result
+from roofline.scaling.settings import RankLink
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+Engine = Literal["paged", "transformers"]
+ENGINES: tuple[Engine, ...] = ("paged", "transformers")
 
 _ASKED = {
     **dict.fromkeys(("flop", "weight_bytes", "cache_bytes"), "Int64"),
@@ -31,29 +35,38 @@ _ASKED = {
 """Columns of the architecture, prefixed ``asked_``. Others are of transformers, missing in sweeps.
 """
 
+_RUN = {"machine": "string", "ranks": "Int64", "weights": "string", "cache": "string"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Language(Result):
-    """Language model on a machine: stages, KV cache and memory.
+    """Language model on machines: serving runs, KV cache and memory.
 
     Attributes:
         configuration: of the model, as plain data.
-        dtype: data type of most parameters.
-        stages: prefill, decode, or both in this order.
-        weight_bits: weight-only quantization what-ifs.
-        sweep: over batch and context; None without one.
+        dtype: data type of weights that are not quantized.
+        engine: of the headline.
+        machines: all of the runs, the headline's first.
+        threads: on the first machine.
+        stages: of the first run: prefill, decode, or both in this order.
+        cells: serving runs of a paged engine, the headline's first.
+        what_ifs: changes of the headline's run.
+        quantized_head: quantized formats include embedding and head.
+        prefix_share: share of the context that all sequences have in common.
+        link: between tensor-parallel ranks of the first machine.
 
     Raises:
         ValueError: without stages, or with one of another batch or context.
     """
 
     kind: ClassVar = "language model"
-    made_by: ClassVar = "roofline llm hf:TYPE --context N -o FILE.json"
+    made_by: ClassVar = "roofline llm MODEL --context N -o FILE.json"
     columns: ClassVar = {
         "stage": "string",
         "batch": "Int64",
         "context": "Int64",
         "is_swept": "boolean",
+        **_RUN,
         **dict.fromkeys(("tokens", "flop", "macs", "traffic_bytes"), "Int64"),
         "bound": "string",
         **dict.fromkeys(MINIMUM_TIMES, "Float64"),
@@ -61,8 +74,12 @@ class Language(Result):
         **dict.fromkeys(("max_tokens_per_s", "predicted_tokens_per_s"), "Float64"),
         **dict.fromkeys(("predicted_low_tokens_per_s", "predicted_high_tokens_per_s"), "Float64"),
         **{f"asked_{name}": dtype for name, dtype in _ASKED.items()},
+        "link_bytes": "Int64",
+        "link_s": "Float64",
         "footprint_bytes": "Int64",
         "fit": "string",
+        "max_sequences": "Int64",
+        "crossover": "Int64",
     }
     ALSO_WRITTEN: ClassVar = ("summary",)
 
@@ -70,19 +87,28 @@ class Language(Result):
     configuration: Mapping[str, Any]
     architecture: Architecture
     dtype: DType
+    engine: Engine
     batch: int
     context: int
     cache: Cache
     footprint: Footprint
+    machines: tuple[HardwareProfile, ...]
+    threads: int
     stages: tuple[StageResult, ...]
-    weight_bits: tuple[BitsWhatIf, ...] = ()
-    sweep: StageSweep | None = None
+    cells: tuple[ServingCell, ...]
+    what_ifs: tuple[WhatIf, ...] = ()
+    quantized_head: bool = False
+    prefix_share: float = 0.0
+    link: RankLink | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if {(each.batch, each.context) for each in self.stages} != {(self.batch, self.context)}:
             raise ValueError(f"stages: not all of batch {self.batch}, context {self.context}")
+        first = self.cells[0].run if self.cells else None
+        if first is None or (first.batch, first.context) != (self.batch, self.context):
+            raise ValueError("cells: the first is not that of the headline")
 
     def stage(self, name: Stage) -> StageResult | None:
         """Return the stage of that name; None if it is missing."""
@@ -90,59 +116,69 @@ class Language(Result):
 
     @property
     def hardware(self) -> HardwareProfile:
-        """Machine of all stages."""
-        return self.stages[0].analysis.hardware
+        """Machine of the headline."""
+        return self.machines[0]
 
     @property
-    def has_curves(self) -> bool:
-        """True for a sweep of several values with known rates."""
-        sweep = self.sweep
-        return (
-            sweep is not None
-            and max(len(sweep.batches), len(sweep.contexts)) > 1
-            and all(each.tokens_per_s for each in sweep.cells)
+    def has_map(self) -> bool:
+        """True for several runs with known rates."""
+        return len(self.cells) > 1 and all(
+            each.tokens_per_s for cell in self.cells for each in cell.stages
         )
 
     @property
     def summary(self) -> str:
         """Verdict: tokens/s and limiter of each stage, and memory."""
-        parts = [*map(_verdict, self.stages), _memory_words(self.footprint)]
-        return f"{self.model} on {self.hardware.name} (eager transformers): {'; '.join(parts)}"
+        run = self.cells[0].run
+        ranks = f"{run.ranks} x " if run.ranks > 1 else ""
+        where = f"{self.model} on {ranks}{self.hardware.name}"
+        if self.engine == "transformers":
+            parts = [*map(_verdict, self.stages), _memory_words(self.footprint)]
+            return f"{where} (eager transformers): {'; '.join(parts)}"
+        sequences = f"batch {run.batch:,}, {run.context:,} tokens"
+        of = f"paged engine, {run.weights} weights, {run.cache} KV cache, {sequences}"
+        # Decode first: it is asked for most.
+        served = sorted(self.cells[0].stages, key=lambda each: each.stage)
+        parts = [*map(_served, served), f"fits: {fit_words(self.footprint)}"]
+        return f"{where} ({of}): {'; '.join(parts)}"
 
     def rows(self) -> Iterable[list[Any]]:
-        """Return a row for each stage, then one for each cell of the sweep."""
-        cells = self.sweep.cells if self.sweep else ()
-        for row in (*map(self._stage_row, self.stages), *map(_cell_row, cells)):
+        """Return a row for each stage of the headline, then one for each stage of each run."""
+        swept = (_cell_row(cell, each) for cell in self.cells for each in cell.stages)
+        for row in (*map(self._stage_row, self.stages), *swept):
             yield [row.get(name) for name in self.columns]
 
     def _stage_row(self, stage: StageResult) -> dict[str, Any]:
-        totals, run = stage.analysis.totals, stage.analysis.prediction
-        rate, predicted = stage.bound_rate, stage.predicted_rate
-        # Incomplete sums are not reported as totals.
-        is_whole = not totals.unknown_operators
-        of, activations = self.footprint, activations_of(self.architecture, stage.stage, self.dtype)
-        byte = of.weight_bytes + of.cache_bytes + activations.byte(self.context, self.batch)
-        return {
-            **_cells(stage, ("stage", "batch", "context", "tokens")),
+        rate, predicted, cell = stage.bound_rate, stage.predicted_rate, self.cells[0]
+        served = cell.stage(stage.stage)
+        row = {
+            **(_cell_row(cell, served) if served else {}),
             "is_swept": False,
-            "flop": totals.flop if is_whole else None,
-            "macs": totals.macs if is_whole else None,
-            "traffic_bytes": totals.traffic_bytes,
+            **_cells(stage.asked, _ASKED, "asked_"),
             "bound": stage.limiter.value,
-            **minimum_times_of(totals),
-            **_cells(run, ("predicted_s",)),
-            **_cells(run, ("low_s", "high_s"), "predicted_"),
             **_cells(rate, ("tokens_per_s",), "max_"),
             **_cells(predicted, ("tokens_per_s",), "predicted_"),
             "predicted_low_tokens_per_s": predicted and predicted.low_per_s,
             "predicted_high_tokens_per_s": predicted and predicted.high_per_s,
-            **_cells(stage.asked, _ASKED, "asked_"),
-            "footprint_bytes": byte,
-            "fit": fit_of(byte, totals.peak_memory_bytes, of.memory.size_bytes),
+        }
+        if stage.analysis is None:
+            return row
+        totals, run = stage.analysis.totals, stage.analysis.prediction
+        # Incomplete sums are not reported as totals.
+        is_whole = not totals.unknown_operators
+        memory = self.footprint.memory.size_bytes
+        return row | {
+            "flop": totals.flop if is_whole else None,
+            "macs": totals.macs if is_whole else None,
+            "traffic_bytes": totals.traffic_bytes,
+            **minimum_times_of(totals),
+            **_cells(run, ("predicted_s",)),
+            **_cells(run, ("low_s", "high_s"), "predicted_"),
+            "fit": fit_of(cell.footprint_bytes, totals.peak_memory_bytes, memory),
         }
 
     def blocks(self, view: View) -> Iterable[Block]:
-        """Return facts, tables of stages, parts, cache, experts, weight bits and sweep, notes.
+        """Return facts, tables of runs, stages, parts, cache and experts, notes.
 
         ``view.top`` adds that many operators of each stage.
         """
@@ -150,18 +186,18 @@ class Language(Result):
 
         return language_blocks(self, view)
 
-    def draw(self, figure: Figure, *, labels: int = 16, sweep: bool | None = None) -> None:
-        """Draw the parts of all stages under the roofline, or tokens/s over batch or context.
+    def draw(self, figure: Figure, *, labels: int = 16, heat_map: bool | None = None) -> None:
+        """Draw the parts of all stages under the roofline, or a heat map of all runs.
 
         Args:
             figure: an empty one.
             labels: number of parts to name under the roofline, where there is room.
-            sweep: draw the sweep; None: where `has_curves`.
+            heat_map: draw tokens/s of all runs; None: where `has_map`.
         """
-        from roofline.llm.drawing import draw_stages, draw_sweep
+        from roofline.llm.drawing import draw_map, draw_stages
 
-        if self.sweep and self.has_curves and sweep is not False:
-            draw_sweep(figure, self, self.sweep)
+        if self.has_map and heat_map is not False:
+            draw_map(figure, self)
         else:
             draw_stages(figure, self, labels)
 
@@ -170,8 +206,8 @@ class Language(Result):
         from roofline.render.pages import page_html
 
         drawn = (
-            self._saved_picture("svg", {"sweep": each}).decode("utf-8")
-            for each in ((True, False) if self.has_curves else (False,))
+            self._saved_picture("svg", {"heat_map": each}).decode("utf-8")
+            for each in ((True, False) if self.has_map else (False,))
         )
         pictures = "".join(each[each.index("<svg") :] for each in drawn)
         return page_html(self.report(view), pictures)
@@ -182,13 +218,42 @@ def _cells(of: object, names: Iterable[str], before: str = "") -> dict[str, Any]
     return {f"{before}{name}": None if of is None else getattr(of, name) for name in names}
 
 
-def _cell_row(cell: SweepCell) -> dict[str, Any]:
+def _cell_row(cell: ServingCell, stage: ServedStage) -> dict[str, Any]:
+    names = (name for name in _ASKED if name != "compute_share")
     return {
-        **_cells(cell, ("stage", "batch", "context", "footprint_bytes", "fit")),
+        **_cells(cell.run, ("batch", "context", *_RUN)),
+        **_cells(cell, ("footprint_bytes", "fit", "max_sequences", "crossover")),
+        **_cells(stage, ("stage", "tokens", "link_bytes", "link_s")),
         "is_swept": True,
-        "tokens": cell.batch * (cell.context if cell.stage == "prefill" else 1),
-        **_cells(cell, _ASKED, "asked_"),
+        **_cells(stage, names, "asked_"),
     }
+
+
+def _served(stage: ServedStage) -> str:
+    name = "TPOT" if stage.stage == "decode" else "TTFT"
+    if stage.model_min_time_s is None:
+        return f"{stage.stage} rate unknown (no ceilings)"
+    limiter = "" if stage.bound is Bound.UNKNOWN else f", {stage.bound.value}-bound"
+    return (
+        f"{stage.stage} at most {rate_text(stage.tokens_per_s)} tokens/s, {name} at least"
+        f" {format_s(stage.model_min_time_s)}{limiter}"
+    )
+
+
+def fit_words(footprint: Footprint) -> str:
+    """Return ``"yes, 11.2 GiB left, up to 93 sequences"``."""
+    memory = footprint.memory
+    if memory.size_bytes is None:
+        return f"unknown, {memory.source}"
+    left = memory.size_bytes - footprint.total_bytes
+    if footprint.weight_bytes > memory.size_bytes:
+        return f"no, weights of {format_bytes(footprint.weight_bytes)} exceed" + (
+            f" {format_memory(memory.size_bytes)}"
+        )
+    room = f"up to {counted(footprint.max_sequences or 0, 'sequence')}"
+    if left < 0:
+        return f"no, {format_bytes(-left)} too large, {room}"
+    return f"yes, {left / 2**30:.3g} GiB left, {room}"
 
 
 def _verdict(stage: StageResult) -> str:

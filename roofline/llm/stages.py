@@ -113,7 +113,7 @@ class StageResult:
     """One stage on a machine.
 
     Attributes:
-        analysis: of the operators of transformers.
+        analysis: of the operators of transformers; None if they were not captured.
         asked: minimum work of the architecture, with the experts of uniform routing.
         spread: distinct experts; None without experts.
         routed: with identical, uniform and disjoint routing.
@@ -127,8 +127,8 @@ class StageResult:
     stage: Stage
     batch: int
     context: int
-    analysis: Analysis
     asked: PlacedStage
+    analysis: Analysis | None = None
     spread: ExpertSpread | None = None
     routed: tuple[RoutedBound, ...] = ()
 
@@ -147,7 +147,7 @@ class StageResult:
     def given_cache_bytes(self) -> int | None:
         """Bytes of the KV cache input of the pass; None without one."""
         byte: dict[int, int] = {}
-        for row in self.analysis.operators:
+        for row in self.analysis.operators if self.analysis else ():
             for spec in row.inputs:
                 if is_cache(spec):
                     end = spec.offset_bytes + spec.byte
@@ -156,14 +156,14 @@ class StageResult:
 
     @property
     def eager_min_time_s(self) -> float | None:
-        """Eager minimum time of transformers in seconds; None without ceilings."""
-        return self.analysis.totals.eager_min_time_s
+        """Eager minimum time of transformers in seconds; None without ceilings or capture."""
+        return self.analysis.totals.eager_min_time_s if self.analysis else None
 
     @property
     def shares(self) -> dict[Bound, float]:
         """Shares of `eager_min_time_s` by limiter, largest first; empty without a time."""
         times = dict.fromkeys((Bound.COMPUTE, Bound.MEMORY, Bound.UNKNOWN), 0.0)
-        for row in self.analysis.operators:
+        for row in self.analysis.operators if self.analysis else ():
             if row.bound in times:
                 times[row.bound] += row.eager_min_time_s or 0.0
         whole = sum(times.values())
@@ -188,7 +188,7 @@ class StageResult:
     @property
     def predicted_rate(self) -> Rate | None:
         """Predicted tokens/s with an 80 % interval; None without a prediction."""
-        run = self.analysis.prediction
+        run = self.analysis.prediction if self.analysis else None
         if run is None or not run.predicted_s:
             return None
         return Rate(
@@ -202,7 +202,9 @@ def _rate(tokens: int, time_s: float | None) -> Rate | None:
     return Rate(tokens_per_s=tokens / time_s) if time_s else None
 
 
-def stage_of(model: ModelOnMachine, size: StageSize, analysis: Analysis) -> StageResult:
+def stage_of(
+    model: ModelOnMachine, size: StageSize, analysis: Analysis | None = None
+) -> StageResult:
     """Return a stage of transformers and of the architecture."""
     spread, routed = model.spread(size), list[RoutedBound]()
     for distinct in (spread.least, spread.typical, spread.most) if spread else ():
@@ -231,13 +233,15 @@ def warnings_of(
 ) -> tuple[str, ...]:
     """Return contradictions and distinct warnings of the passes, without those in `noted`."""
     doubted = (line for each in stages for line in _doubts(each, architecture, cache))
-    said = (line for each in stages for line in each.analysis.warnings)
+    said = (line for each in stages if each.analysis for line in each.analysis.warnings)
     return tuple(each for each in dict.fromkeys((*doubted, *said)) if each not in noted)
 
 
 def _doubts(stage: StageResult, architecture: Architecture, cache: Cache) -> Iterable[str]:
     """Yield a warning if the architecture contradicts the pass of transformers."""
     found: list[str] = []
+    if stage.analysis is None:
+        return
     called, asked = stage.analysis.totals.macs, stage.asked.macs
     if not stage.analysis.totals.unknown_operators and called is not None and asked > called:
         found.append(f"{format_si(asked, '')} MACs, transformers {format_si(called, '')}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from roofline.analysis import Analysis
 from roofline.core.progress import Progress, Say
 from roofline.core.text import counted
-from roofline.core.units import parse_bytes, parse_bytes_per_s, parse_duration
+from roofline.core.units import parse_bytes
 from roofline.errors import InputError, argument, did_you_mean
 from roofline.pipeline.analyses import (
     place_on,
@@ -30,6 +29,7 @@ from roofline.scaling.settings import (
     Settings,
     example_link,
     is_between_ranks,
+    link_from_options,
     rank_link,
 )
 from roofline.workload.tensors import Role
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
 
 _MOST = 2**20
 """Largest accepted number of ranks or passes."""
-
-_NO_TIME = re.compile(r"0+(\.0+)?\s*(s|ms|us|µs|μs|ns)?")
-"""Latency of 0, which is no valid duration."""
 
 
 def settings_of(
@@ -75,35 +72,6 @@ def settings_of(
         bucket_bytes=byte,
         sharded=sharded,
     )
-
-
-def link_from_options(
-    bandwidth: float | str | None, latency: float | str | None
-) -> RankLink | None:
-    """Return the link given as arguments; None without one."""
-    if bandwidth is None:
-        if latency is not None:
-            raise InputError(
-                f"{argument('link_latency', latency)} has no effect without"
-                f" {argument('link_bandwidth')}"
-            )
-        return None
-    rate: Any = (
-        parse_bytes_per_s(bandwidth, "link_bandwidth") if isinstance(bandwidth, str) else bandwidth
-    )
-    wait: Any = 0.0 if latency is None else latency
-    if isinstance(latency, str):
-        is_zero = _NO_TIME.fullmatch(latency.strip())
-        wait = 0.0 if is_zero else parse_duration(latency, "link_latency")
-    try:
-        if isinstance(rate, bool) or isinstance(wait, bool):
-            raise TypeError
-        return RankLink(name="given", bytes_per_s=float(rate), latency_s=float(wait))
-    except (TypeError, ValueError, OverflowError):
-        raise InputError(
-            "link bandwidth must be above 0 and latency at least 0, both finite, got"
-            f" {bandwidth!r} and {latency!r}; write {example_link()}"
-        ) from None
 
 
 _SHOWN = 3

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from roofline.core.text import counted
-from roofline.core.units import format_bytes_per_s, format_s
+from roofline.core.units import (
+    format_bytes_per_s,
+    format_s,
+    parse_bytes_per_s,
+    parse_duration,
+)
 from roofline.errors import InputError, argument
 from roofline.machine.hardware import HardwareProfile, Link
 
@@ -56,9 +62,79 @@ class RankLink:
         return " · ".join(filter(None, (self.name, self.words, self.note)))
 
 
+LINKS: Mapping[str, tuple[float, str]] = {
+    "nvlink1": (80e9, "P100, 4 links"),
+    "nvlink2": (150e9, "V100, 6 links"),
+    "nvlink3": (300e9, "A100, 12 links"),
+    "nvlink3-bridge": (56.25e9, "pairs of RTX 3090, A40, A6000"),
+    "nvlink4": (450e9, "H100, H200, 18 links"),
+    "nvlink4-bridge": (300e9, "pairs of H100 PCIe and NVL"),
+    "nvlink5": (900e9, "B200, 18 links"),
+    "infinity-fabric": (448e9, "MI300X, 7 links"),
+    "pcie3": (15.76e9, "16 lanes"),
+    "pcie4": (31.52e9, "16 lanes"),
+    "pcie5": (63.04e9, "16 lanes"),
+    "infiniband-edr": (12.5e9, "4 lanes"),
+    "infiniband-hdr": (25e9, "4 lanes"),
+    "infiniband-ndr": (50e9, "4 lanes"),
+    "infiniband-xdr": (100e9, "4 lanes"),
+}
+"""Theoretical bandwidth of links in byte/s per direction (docs/how-to/scaling.md)."""
+
+
+def named_link(name: str) -> RankLink | None:
+    """Return a link of `LINKS`; None for other names."""
+    if (found := LINKS.get(name.strip().lower())) is None:
+        return None
+    bytes_per_s, note = found
+    return RankLink(
+        name=name.strip().lower(),
+        bytes_per_s=bytes_per_s,
+        latency_s=0.0,
+        is_latency_known=False,
+        note=f"theoretical, {note}",
+    )
+
+
 def example_link() -> str:
     """Return an example of the options or arguments that describe a link."""
     return f"{argument('link_bandwidth', '25GB/s')} and {argument('link_latency', '5us')}"
+
+
+_NO_TIME = re.compile(r"0+(\.0+)?\s*(s|ms|us|µs|μs|ns)?")
+"""Latency of 0, which is no valid duration."""
+
+
+def link_from_options(
+    bandwidth: float | str | None, latency: float | str | None
+) -> RankLink | None:
+    """Return the link given as arguments, a rate or a name of `LINKS`; None without one."""
+    if bandwidth is None:
+        if latency is not None:
+            raise InputError(
+                f"{argument('link_latency', latency)} has no effect without"
+                f" {argument('link_bandwidth')}"
+            )
+        return None
+    wait: Any = 0.0 if latency is None else latency
+    if isinstance(latency, str):
+        is_zero = _NO_TIME.fullmatch(latency.strip())
+        wait = 0.0 if is_zero else parse_duration(latency, "link_latency")
+    named = named_link(bandwidth) if isinstance(bandwidth, str) else None
+    if named is not None:
+        return named if latency is None else replace(named, latency_s=wait, is_latency_known=True)
+    rate: Any = (
+        parse_bytes_per_s(bandwidth, "link_bandwidth") if isinstance(bandwidth, str) else bandwidth
+    )
+    try:
+        if isinstance(rate, bool) or isinstance(wait, bool):
+            raise TypeError
+        return RankLink(name="given", bytes_per_s=float(rate), latency_s=float(wait))
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(
+            "link bandwidth must be above 0 and latency at least 0, both finite, got"
+            f" {bandwidth!r} and {latency!r}; write {example_link()}"
+        ) from None
 
 
 def rank_link(profile: HardwareProfile, *, at_best: bool) -> RankLink:
@@ -88,7 +164,7 @@ def rank_link(profile: HardwareProfile, *, at_best: bool) -> RankLink:
 
 def is_between_ranks(link: Link) -> bool:
     """Return True if collectives use the link; links between NUMA nodes do not count."""
-    return link.kernel.endswith((ALL_REDUCE, "send", "nvlink"))
+    return link.kernel.endswith((ALL_REDUCE, "send", "nvlink", "infinity fabric", "pcie"))
 
 
 # Costs: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations

@@ -30,25 +30,35 @@ def test_the_verdict_is_the_first_line_and_talk_goes_to_stderr(
 
 def test_options_reach_the_analysis(asked: StandIn) -> None:
     command = (
-        "llm hf:llama --config hidden_size=64,num_hidden_layers=2 --stage decode --context 4096"
-        " --batch 8 --dtype bfloat16 --weight-bits w8a16,w4a16 --sweep-batch 1,2"
-        " --sweep-context 512 --memory 80GiB --threads 2 --cold --hardware h100"
+        "llm hf:llama --config hidden_size=64,num_hidden_layers=2 --stage decode --context 4k,8k"
+        " --batch 1..8 --dtype bfloat16 --weights w8a16,fp8 --kv fp8 --tensor-parallel 1,2"
+        " --link-bandwidth nvlink4 --link-latency 5us --prefix 50% --speculate 4 --acceptance 70%"
+        " --pipeline-parallel 2 --engine transformers --quantized-head"
+        " --memory 80GiB --threads 2 --cold --hardware h100 --hardware a100"
     )
     assert run([*command.split()]) == 0
     assert asked.given == {
         "model": "hf:llama",
         "config": "hidden_size=64,num_hidden_layers=2",
         "stage": "decode",
-        "context": 4096,
-        "batch": 8,
+        "context": "4k,8k",
+        "batch": "1..8",
         "dtype": "bfloat16",
-        "weight_bits": ("w8a16", "w4a16"),
-        "sweep_batch": (1, 2),
-        "sweep_context": (512,),
+        "weights": "w8a16,fp8",
+        "kv": "fp8",
+        "tensor_parallel": "1,2",
+        "link_bandwidth": "nvlink4",
+        "link_latency": "5us",
+        "prefix": "50%",
+        "speculate": 4,
+        "acceptance": "70%",
+        "pipeline_parallel": 2,
+        "engine": "transformers",
+        "quantized_head": True,
         "memory": "80GiB",
         "threads": 2,
         "cold": True,
-        "hardware": "h100",
+        "hardware": ["h100", "a100"],
     }
 
 
@@ -56,8 +66,7 @@ def test_options_reach_the_analysis(asked: StandIn) -> None:
     ("options", "words"),
     [
         (["--train"], "No such option '--train'"),
-        (["--hardware", "h100", "--hardware", "a100"], "`roofline llm` takes one machine"),
-        (["--sweep-batch", "1,x"], "--sweep-batch 1,x: must be comma-separated whole numbers"),
+        (["--engine", "vllm"], "--engine vllm: must be paged or transformers"),
         (["-o", "model.trace"], "kind 'language model' are written as"),
     ],
 )

@@ -70,7 +70,13 @@ class StandIn:
 
     def language_model(self, name: str, *, config: str | None) -> LanguageModel:
         """The configuration, whatever is asked for."""
-        return LanguageModel(name=name, configuration=self.configuration, notes=("a stand-in",))
+        return LanguageModel(
+            name=name,
+            configuration=self.configuration,
+            notes=("a stand-in",),
+            type_name=name,
+            config=config,
+        )
 
     def analyze_stage(self, name: str, run: RunOptions, **stage: Any) -> Analysis:
         """A pass over the tokens of the stage; decode has no cache."""
@@ -78,7 +84,7 @@ class StandIn:
 
         import roofline
 
-        options = {**run.keywords(*StageKeywords.__annotations__), **stage}
+        options = {**run.keywords("batch", *StageKeywords.__annotations__), **stage}
         self.asked.append(options)
         batch = options["batch"] or 1
         tokens = options["context"] if options["stage"] == "prefill" else 1

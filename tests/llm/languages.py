@@ -9,13 +9,18 @@ from typing import Any
 from roofline.core.dtypes import dtype
 from roofline.latency.prediction import RunPrediction
 from roofline.llm.architecture import Architecture
-from roofline.llm.bounds import ModelOnMachine, Types
-from roofline.llm.memory import Memory, activations_of, cache_of, footprint_of
-from roofline.llm.parts import STAGES, StageSize
-from roofline.llm.result import Language
+from roofline.llm.memory import Memory, cache_of
+from roofline.llm.parts import STAGES
+from roofline.llm.result import Engine, Language
+from roofline.llm.serving import (
+    Axes,
+    Machine,
+    Model,
+    cells_of,
+    what_if_pipelined,
+    what_if_speculative,
+)
 from roofline.llm.stages import stage_of
-from roofline.llm.sweep import sweep_of
-from roofline.llm.weight_bits import BitsWhatIf, StageInBits, WeightBits
 from roofline.placement import Roof
 from tests.analysis.examples import analysis_of, full_profile
 from tests.quantization.quantizations import residual
@@ -51,71 +56,70 @@ PREDICTED = RunPrediction(
 
 @functools.cache
 def language(
-    *, sparse: bool = False, windows: bool = False, swept: bool = True, memory: int | None = 10**9
+    *,
+    sparse: bool = False,
+    windows: bool = False,
+    swept: bool = True,
+    memory: int | None = 10**9,
+    engine: Engine = "transformers",
 ) -> Language:
     """A model whose passes are those of something else: its numbers are only to be told.
 
     Args:
         sparse: its layers are experts.
         windows: most of its layers look back 256 tokens.
-        swept: it has a sweep.
+        swept: it has several runs.
         memory: what there is; None: not known.
+        engine: that of its headline.
     """
     configuration = SPARSE if sparse else WINDOWS if windows else SIZES
     of = Architecture.of(configuration)
     profile = full_profile()
-    analysis = replace(
-        analysis_of(residual(), profile, model="hf:llama"),
-        prediction=PREDICTED,
-        warnings=("a warning of the pass",),
+    analysis = None
+    if engine == "transformers":
+        analysis = replace(
+            analysis_of(residual(), profile, model="hf:llama"),
+            prediction=PREDICTED,
+            warnings=("a warning of the pass",),
+        )
+    machine = Machine(
+        roof=Roof(profile, profile.threads), memory=Memory(size_bytes=memory, source="--memory")
     )
-    model = ModelOnMachine(
-        architecture=of,
-        roof=Roof(profile, analysis.threads),
-        types=Types.all_of(FLOAT),
-        weight_bytes=600_000_000,
-        memory=Memory(size_bytes=memory, source="--memory"),
+    model = Model(architecture=of, floats=FLOAT)
+    axes = Axes(
+        machines=(machine,),
+        ranks=(1,),
+        weights=("fp32", "w4a32") if swept else ("fp32",),
+        caches=(None,),
+        contexts=(512, 4096) if swept else (512,),
+        batches=(4, 64) if swept else (4,),
+        stages=STAGES,
     )
-    stages = tuple(
-        stage_of(model, StageSize(stage=each, batch=4, context=512), analysis) for each in STAGES
-    )
+    (run, _, on), *_ = axes.groups(model)
     return Language(
         model="hf:llama",
         configuration=configuration,
         architecture=of,
         dtype=FLOAT,
+        engine=engine,
         batch=4,
         context=512,
         cache=cache_of(of, FLOAT),
-        footprint=footprint_of(
-            cache_of(of, FLOAT),
-            context=512,
-            batch=4,
-            weight_bytes=600_000_000,
-            activations=activations_of(of, "prefill", FLOAT),
-            memory=model.memory,
-            peak_bytes=700_000_000,
+        footprint=model.footprint(
+            replace(on, weight_bytes=600_000_000),
+            4,
+            512,
+            stage="prefill" if analysis else "decode",
+            peak_bytes=700_000_000 if analysis else None,
         ),
-        stages=stages,
-        weight_bits=(
-            BitsWhatIf(
-                bits=WeightBits(weights=4, activations=16),
-                weight_bytes_before=600_000_000,
-                weight_bytes_after=200_000_000,
-                stages=tuple(
-                    StageInBits(
-                        stage=each.stage,
-                        asked_before=each.asked,
-                        asked_after=each.asked,
-                        eager_min_time_before_s=0.2,
-                        eager_min_time_after_s=0.1 if each.stage == "decode" else None,
-                        unpacked_weights=1_000_000,
-                    )
-                    for each in stages
-                ),
-            ),
+        machines=(profile,),
+        threads=profile.threads,
+        stages=tuple(stage_of(on, model.size(each, 4, 512), analysis) for each in STAGES),
+        cells=tuple(cells_of(model, axes)),
+        what_ifs=(
+            what_if_speculative(model, on, run, drafts=4, acceptance=0.5),
+            what_if_pipelined(model, on, run, 2),
         ),
-        sweep=sweep_of(model, STAGES, (1, 8, 64), (128, 4096)) if swept else None,
         notes=("a note of the model",),
         warnings=("a warning of the pass",),
     )

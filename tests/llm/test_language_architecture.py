@@ -24,7 +24,7 @@ from tests.llm.language_examples import (
 @pytest.mark.parametrize(
     ("configuration", "published", "left_out"),
     [
-        # Published counts of parameters; left out are norms (and biases, positions of GPT-2).
+        # Published counts of parameters, and the small ones: norms (biases, positions of GPT-2).
         pytest.param(LLAMA_2_7B, 6_738_415_616, 65 * 4096, id="llama-2-7b"),
         pytest.param(LLAMA_3_8B, 8_030_261_248, 65 * 4096, id="llama-3-8b"),
         pytest.param(MISTRAL_7B, 7_241_732_096, 65 * 4096, id="mistral-7b"),
@@ -40,7 +40,8 @@ from tests.llm.language_examples import (
 def test_weights_are_the_published_ones(
     configuration: dict[str, Any], published: int, left_out: int
 ) -> None:
-    assert weights_of(Architecture.of(configuration)) == published - left_out
+    of = Architecture.of(configuration)
+    assert (weights_of(of), of.small_weights) == (published, left_out)
 
 
 def test_latent_attention_and_experts_have_the_published_size() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 
 from roofline.core.dtypes import DType, dtype
 from roofline.llm.architecture import Architecture
-from roofline.llm.bounds import ModelOnMachine, PlacedStage, Types
+from roofline.llm.bounds import ModelOnMachine, PlacedStage
+from roofline.llm.formats import Types
 from roofline.llm.memory import Memory
 from roofline.llm.parts import Stage, StageSize
 from roofline.machine.hardware import HardwareProfile
@@ -151,7 +153,7 @@ def test_a_slower_machine_is_no_faster(
 
 
 def test_few_bits_are_read_and_floats_are_computed_in() -> None:
-    codes = Types(compute=FLOAT, weights=DType("codes4", 4, "int"), cache=FLOAT)
+    codes = replace(Types.all_of(FLOAT), weights=DType("codes4", 4, "int"))
     before, after = placed("decode", 1, 1), placed("decode", 1, 1, types=codes)
     parts = {each.name: each for each in after.parts}
     for each in before.parts:

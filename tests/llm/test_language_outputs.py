@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from numpy import asarray
 
-from roofline.core.blocks import Grid, KeyValueBlock, Notes, View
-from roofline.core.units import format_bytes
+from roofline.core.blocks import Grid, KeyValueBlock, View
+from roofline.core.units import format_bytes, format_s
 from roofline.errors import FileFormatError
 from roofline.llm.drawing import points_of
 from roofline.llm.result import Language
@@ -98,30 +99,47 @@ def test_experts_have_a_row_for_each_routing() -> None:
     assert not grids(language(), "Distinct experts")
 
 
-def test_dequantization_is_flagged_as_not_measured() -> None:
-    (grid,) = grids(language(), "Weight-only quantization")
-    assert [row[-1] for row in grid.rows] == ["not measured", "not measured"]
-    assert [row[2] for row in grid.rows] == ["3.00×", "3.00×"]
-    (notes,) = (
-        each
-        for each in language().report(View(verbose=True)).blocks
-        if isinstance(each, Notes) and each.title == "Notes"
-    )
-    assert any("do not include dequantization" in each for each in notes.lines)
-    assert "a note of the model" in notes.lines
-
-
-def test_a_sweep_marks_limiters_and_what_does_not_fit() -> None:
+def test_runs_have_a_row_each_with_what_varies() -> None:
     of = language()
-    assert of.sweep is not None
-    (grid,) = grids(of, "Decode: max tokens/s")
-    for row, context in zip(grid.rows, of.sweep.contexts, strict=True):
-        for said, batch in zip(row[1:], of.sweep.batches, strict=True):
-            cell = of.sweep.cell("decode", batch, context)
-            assert said.endswith("*") == (cell.bound is Bound.COMPUTE)
-            assert ("!" in said) == (cell.fit == "does not fit")
-    (crossovers,) = grids(of, "Memory-to-compute-bound crossover")
-    assert len(crossovers.rows) == 4
+    (grid,) = grids(of, "Paged engine")
+    headings = [each.heading for each in grid.columns]
+    assert headings[:3] == ["weights", "context", "batch"]
+    assert "KV fp32" in grid.title and "ranks 1" in grid.title
+    assert len(grid.rows) == len(of.cells) == 8
+    for row, cell in zip(grid.rows, of.cells, strict=True):
+        said = dict(zip(headings, row, strict=True))
+        decode, prefill = cell.stage("decode"), cell.stage("prefill")
+        assert decode is not None and prefill is not None
+        assert said["tokens/s"] == rate_text(decode.tokens_per_s)
+        assert said["tokens/s each"] == rate_text((decode.tokens_per_s or 0) / cell.run.batch)
+        assert said["TPOT"] == format_s(decode.model_min_time_s)
+        assert said["TTFT"] == format_s(prefill.model_min_time_s)
+        assert said["fits"] == ("no" if cell.fit == "does not fit" else "yes")
+        # Of a row of batches the first alone has what they share.
+        assert bool(said["max batch"]) == (cell.run.batch == 4)
+    assert {row[-3] for row in grid.rows} == {"yes", "no"}
+
+
+def test_what_ifs_stand_next_to_the_headline() -> None:
+    (grid,) = grids(language(), "What-ifs")
+    assert [row[0].partition(":")[0] for row in grid.rows] == [
+        "as above",
+        "speculative decoding",
+        "pipeline parallel over 2",
+    ]
+    assert grid.rows[0][3] == "1.00×"
+
+
+def test_the_headline_of_a_paged_engine() -> None:
+    of = language(engine="paged")
+    said = of.summary
+    assert "(paged engine, fp32 weights, fp32 KV cache, batch 4, 512 tokens)" in said
+    assert said.index("decode at most") < said.index("TPOT at least") < said.index("TTFT at least")
+    # Of 10^9 B, 600 MB of weights, 33.6 MB of KV cache and 528 kB of activations.
+    assert "fits: yes, 0.341 GiB left, up to 46 sequences" in said
+    assert not grids(of, "Stages")
+    assert "unknown, --memory" in language(engine="paged", memory=None).summary
+    assert "weights of 600 MB exceed 100 MB" in language(engine="paged", memory=10**8).summary
 
 
 def test_operators_are_shown_where_they_are_asked_for() -> None:
@@ -135,7 +153,7 @@ def test_points_are_parts_below_their_roof() -> None:
     points = [point for stage in of.stages for point in points_of(stage)]
     assert {point.type for point in points} == {"prefill", "decode"}
     assert len(points) == 8
-    (axes,) = of.plot(sweep=False).axes
+    (axes,) = of.plot(heat_map=False).axes
     heights = [asarray(line.get_ydata()) for line in axes.lines]
     top = max(each[0] for each in heights if len(set(each)) == 1)
     for point in points:
@@ -148,44 +166,25 @@ def legend(figure: Figure) -> list[str]:
     return [each.get_text() for each in figure.legends[0].get_texts()]
 
 
-def test_a_swept_picture_has_a_line_for_each_stage_and_context() -> None:
+def test_a_heat_map_has_a_cell_for_each_run() -> None:
     of = language()
-    assert of.sweep is not None and of.has_curves
-    figure = of.plot()
-    (axes,) = figure.axes
-    marks = {line.get_label(): 0 for line in axes.lines if line.get_linestyle() == "None"}
-    for line in axes.lines:
-        if line.get_label() in marks:
-            marks[line.get_label()] += len(asarray(line.get_xdata()))
-    cells = of.sweep.cells
-    assert marks == {
-        "compute-bound": sum(cell.bound is Bound.COMPUTE for cell in cells),
-        "memory-bound": sum(cell.bound is Bound.MEMORY for cell in cells),
-        "limiter unknown": 0,
-        "does not fit into memory": sum(cell.fit == "does not fit" for cell in cells),
-    }
-    assert {"compute-bound", "memory-bound"} <= set(legend(figure))
+    assert of.has_map
+    (axes,) = of.plot().axes
     said = [text.get_text() for text in axes.texts]
-    assert [each for each in said if each.endswith("tokens")] == [
-        "prefill, 128 tokens",
-        "prefill, 4,096 tokens",
-        "decode, 128 tokens",
-        "decode, 4,096 tokens",
+    rates = [each.stage("decode") for each in of.cells]
+    assert [each.rstrip("*") for each in said] == [
+        rate_text(each.tokens_per_s) for each in rates if each
     ]
-    within = [each for each in of.sweep.crossovers if each.batch and 1 < each.batch <= 64]
-    assert sum("compute-bound from batch" in each for each in said) == len(within)
-    assert not language(swept=False).has_curves
-    assert legend(language(swept=False).plot()) == legend(of.plot(sweep=False))
-
-
-def test_over_contexts_alone_lines_are_batches() -> None:
-    of = language()
-    assert of.sweep is not None
-    cells = tuple(each for each in of.sweep.cells if each.batch == 8)
-    narrow = replace(of, sweep=replace(of.sweep, batches=(8,), cells=cells))
-    (axes,) = narrow.plot().axes
-    assert [text.get_text() for text in axes.texts] == ["prefill, batch 8", "decode, batch 8"]
-    assert axes.get_xlabel() == "context (tokens)"
+    assert [each.endswith("*") for each in said] == [
+        each.bound is Bound.COMPUTE for each in rates if each
+    ]
+    hatched = [each for each in axes.patches if isinstance(each, Rectangle)]
+    assert len(hatched) == sum(each.fit == "does not fit" for each in of.cells) > 0
+    assert [each.get_text() for each in axes.get_xticklabels()] == ["4", "64"]
+    assert axes.get_yticklabels()[0].get_text() == "fp32 512 tokens"
+    assert legend(of.plot()) == ["does not fit into memory"]
+    assert not language(swept=False).has_map
+    assert legend(language(swept=False).plot()) == legend(of.plot(heat_map=False))
 
 
 @pytest.mark.parametrize("swept", [True, False])
@@ -195,7 +194,7 @@ def test_files_have_all_of_it(swept: bool, tmp_path: Path) -> None:
     assert read_result(tmp_path / "model.json") == of
     assert (tmp_path / "model.html").read_text().count("<svg") == (2 if swept else 1)
     lines = (tmp_path / "model.csv").read_text().splitlines()
-    assert len(lines) == 1 + 2 + (12 if swept else 0)
+    assert len(lines) == 1 + 2 + (16 if swept else 2)
 
 
 @pytest.mark.parametrize(
@@ -203,6 +202,7 @@ def test_files_have_all_of_it(swept: bool, tmp_path: Path) -> None:
     [
         ({"stages": []}, "stages: not all of batch 4, context 512"),
         ({"batch": 8}, "stages: not all of batch 8"),
+        ({"cells": []}, "cells: the first is not that of the headline"),
         ({"model": 1}, "model: expected a string"),
     ],
 )
@@ -217,8 +217,6 @@ def test_damaged_files_are_refused(change: dict[str, object], words: str, tmp_pa
     ("table", "key", "value", "words"),
     [
         ("architecture", "key_value_heads", 0, "architecture: 16 heads and 0 KV heads"),
-        ("sweep", "cells", [], "sweep: cells or crossovers are not those"),
-        ("sweep", "batches", [1, 8], "sweep: cells or crossovers are not those"),
     ],
 )
 def test_impossible_values_in_files_are_refused(

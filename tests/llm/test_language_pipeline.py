@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,9 @@ import pytest
 
 import roofline
 from roofline.errors import InputError
+from roofline.llm.architecture import Architecture
 from roofline.llm.result import Language
+from roofline.pipeline.language import sizes_of
 from roofline.placement import Bound
 from tests.llm.language_examples import TINY, machine
 from tests.llm.language_stand_in import PREDICTED, stand_in
@@ -22,6 +26,7 @@ SPARSE = {**TINY, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_
 def analysed(patch: pytest.MonkeyPatch, **options: Any) -> Language:
     stand_in(patch, prediction=PREDICTED)
     options.setdefault("hardware", machine())
+    options.setdefault("engine", "transformers")
     return roofline.analyze_language("hf:llama", **options)
 
 
@@ -43,6 +48,7 @@ def test_the_architecture_asks_for_no_more_than_torch_does(
 ) -> None:
     """The same products, in no more time."""
     (prefill,) = analysed(monkeypatch, stage="prefill", context=context, batch=batch).stages
+    assert prefill.analysis is not None
     assert prefill.asked.macs == prefill.analysis.totals.macs
     assert (prefill.asked.model_min_time_s or 0) <= (prefill.eager_min_time_s or 0)
 
@@ -65,7 +71,13 @@ def test_what_is_asked_for_reaches_the_passes(monkeypatch: pytest.MonkeyPatch) -
     stood = stand_in(monkeypatch)
     profile = machine()
     roofline.analyze_language(
-        "hf:llama", config="hidden_size=16", context=7, batch=3, hardware=profile, cold=True
+        "hf:llama",
+        config="hidden_size=16",
+        context=7,
+        batch=3,
+        hardware=profile,
+        cold=True,
+        engine="transformers",
     )
     assert [each["stage"] for each in stood.asked] == ["prefill", "decode"]
     for each in stood.asked:
@@ -78,6 +90,7 @@ def test_memory_that_is_given_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     # 3 x (768 + 1920) + 2 x 800 weights in float32; 3 layers, 2 heads of 4, keys and values, 4 B.
     weights, last = 4 * (3 * 2688 + 1600), machine().memory[-1]
     known = replace(machine(), memory=(replace(last, capacity_bytes=2**30, scope="shared"),))
+    small = 4 * (2 * 3 + 1) * 16  # norms
     for profile, memory, size, fit in (
         (machine(), None, None, "unknown"),
         (machine(), weights, weights, "does not fit"),
@@ -87,7 +100,7 @@ def test_memory_that_is_given_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         found = analysed(monkeypatch, context=10, memory=memory, hardware=profile).footprint
         assert (found.memory.size_bytes, found.fit) == (size, fit)
-        assert (found.weight_bytes, found.cache_bytes) == (weights, 10 * 192)
+        assert (found.weight_bytes, found.cache_bytes) == (weights + small, 10 * 192)
 
 
 def test_this_machine_has_what_is_free(monkeypatch: pytest.MonkeyPatch, no_user_data: Path) -> None:
@@ -101,31 +114,28 @@ def test_this_machine_has_what_is_free(monkeypatch: pytest.MonkeyPatch, no_user_
 
 
 def test_few_bits_shrink_what_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = analysed(monkeypatch, context=10, weight_bits=["w8a16", "w4a16"])
-    for of, bits in zip(found.weight_bits, (8, 4), strict=True):
-        # The vocabulary's table and product stay floats, of 16 bits as what is computed.
-        quantized = 3 * 2688
-        assert of.weight_bytes_before == 4 * (quantized + 1600)
-        assert of.weight_bytes_after == quantized * bits // 8 + 2 * 1600
-        for stage in of.stages:
-            assert stage.unpacked_weights == quantized
-            assert (stage.asked_after.model_min_time_s or 0) <= (
-                stage.asked_before.model_min_time_s or 0
-            )
-            assert stage.eager_min_time_after_s is not None
-            assert stage.eager_min_time_before_s is not None
-            assert stage.eager_min_time_after_s < stage.eager_min_time_before_s
-    decode = found.weight_bits[1].stages[1]
+    found = analysed(
+        monkeypatch, context=10, engine="paged", dtype="float32", weights="fp32,w8a32,w4a32"
+    )
+    small = 4 * (2 * 3 + 1) * 16
+    for cell, bits in zip(found.cells, (32, 8, 4), strict=True):
+        # The vocabulary's table and product stay floats.
+        whole = 3 * 2688 * bits // 8 + 4 * 1600 + small
+        activations = 4 * (16 + 50)
+        assert cell.footprint_bytes == whole + 10 * 192 + activations
+    full, _, few = (cell.stage("decode") for cell in found.cells)
+    assert full is not None and few is not None
     # Eight times fewer bytes of all weights but those of the vocabulary, at 100 MB/s.
-    less = 4 * 3 * 2688 * (1 - 1 / 8) / 1e8
-    saved = (decode.asked_before.model_min_time_s or 0) - (decode.asked_after.model_min_time_s or 0)
-    # The cache has half as many bytes, too: its floats have 16 bits.
-    assert saved == pytest.approx(less + (11 * 192 + 3200) / 2 / 1e8)
+    saved = (full.model_min_time_s or 0) - (few.model_min_time_s or 0)
+    assert saved == pytest.approx(4 * 3 * 2688 * (1 - 1 / 8) / 1e8)
+    assert full.flop == few.flop
 
 
 def test_experts_have_a_spread(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, configuration=SPARSE)
-    found = roofline.analyze_language("hf:x", context=3, batch=4, hardware=machine())
+    found = roofline.analyze_language(
+        "hf:x", context=3, batch=4, hardware=machine(), dtype="float32"
+    )
     decode = found.stages[1]
     assert decode.spread is not None
     assert [each.distinct for each in decode.routed] == [2, round(8 * (1 - 0.75**4)), 8]
@@ -137,40 +147,62 @@ def test_experts_have_a_spread(monkeypatch: pytest.MonkeyPatch) -> None:
     assert decode.asked.distinct_experts == decode.spread.typical
 
 
-def test_a_sweep_has_every_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_combination_is_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     found = analysed(
-        monkeypatch, stage="decode", context=8, sweep_batch=[1, 2, 64], sweep_context=[8, 16]
+        monkeypatch,
+        stage="decode",
+        batch="1..4,64",
+        context=[8, 16],
+        kv="fp32,int8",
+        weights="fp32",
     )
-    assert found.sweep is not None
-    assert len(found.sweep.cells) == 6
-    assert (
-        found.sweep.cell("decode", 1, 8).model_min_time_s == found.stages[0].asked.model_min_time_s
-    )
-    one_axis = analysed(monkeypatch, stage="decode", context=8, sweep_batch=[1, 2])
-    assert one_axis.sweep is not None
-    assert one_axis.sweep.contexts == (8,)
-    assert analysed(monkeypatch, context=8).sweep is None
+    runs = [(each.run.cache, each.run.context, each.run.batch) for each in found.cells]
+    batches = (1, 2, 4, 64)
+    assert runs == [(kv, of, each) for kv in ("fp32", "int8") for of in (8, 16) for each in batches]
+    first = found.cells[0].stages[0]
+    assert first.model_min_time_s == found.stages[0].asked.model_min_time_s
+    assert len(analysed(monkeypatch, context=8).cells) == 1
 
 
-def test_a_context_beyond_the_positions_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = analysed(monkeypatch, stage="decode", context=65)
-    assert any(
-        "context 65 exceeds the maximum of the configuration (64)" in each for each in found.notes
+def test_sizes_are_lists_ranges_and_thousands(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text, sizes in (("1..6", (1, 2, 4, 6)), ("3..12", (3, 6, 12)), ("5,5,2", (5, 2))):
+        assert sizes_of("batch", text, 1) == sizes
+    assert sizes_of("context", "4k,32k", 1) == (4096, 32768)
+    assert sizes_of("context", [7], 1) == (7,)
+
+
+def test_the_usual_context_is_within_the_positions(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert analysed(monkeypatch, stage="decode").context == 64
+
+
+def test_known_configurations_need_no_transformers(tmp_path: Path) -> None:
+    content = {**TINY, "torch_dtype": "float32"}
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    for name in (str(tmp_path), str(tmp_path / "config.json")):
+        found = roofline.analyze_language(name, hardware=machine(), context=8)
+        assert (found.architecture, found.dtype.name) == (Architecture.of(TINY), "float32")
+
+
+def test_a_known_configuration_loads_no_torch() -> None:
+    code = (
+        "import roofline, sys\n"
+        "found = roofline.analyze_language('llama-3.1-8b', hardware='h100', kv='fp8')\n"
+        "found.report()\n"
+        "print([each for each in ('torch', 'numpy', 'transformers') if each in sys.modules])"
     )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_data_has_what_the_result_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = analysed(
-        monkeypatch, context=10, weight_bits=["w4a16"], sweep_batch=[1, 2], memory="1MB"
-    )
+    found = analysed(monkeypatch, context=10, batch=[1, 2], memory="1MB")
     data = json.loads(found.to_json())
     assert (data["kind"], data["schema_version"]) == ("language model", 1)
     assert data["configuration"] == TINY
     assert data["cache"]["token_bytes"] == 192
     assert data["stages"][0]["analysis"]["totals"]["flop"] > 0
     assert data["stages"][1]["predicted_rate"]["low_per_s"] == pytest.approx(25)
-    assert data["weight_bits"][0]["bits"] == {"weights": 4, "activations": 16}
-    assert len(data["sweep"]["cells"]) == 4
+    assert len(data["cells"]) == 2
     frame = found.to_frame()
     assert list(frame["is_swept"]) == [False, False, True, True, True, True]
     swept = frame[frame["is_swept"]]
@@ -183,11 +215,10 @@ def test_without_ceilings_there_are_no_rates(monkeypatch: pytest.MonkeyPatch) ->
 
     stand_in(monkeypatch)
     found = roofline.analyze_language(
-        "hf:llama", context=4, sweep_batch=[1, 2], hardware=builders.profile([], [])
+        "hf:llama", context=4, batch=[1, 2], hardware=builders.profile([], [])
     )
-    assert [each.bound_rate for each in found.stages] == [None, None]
-    assert found.sweep is not None
-    assert {each.bound for each in found.sweep.cells} == {Bound.UNKNOWN}
+    assert [each.asked_rate for each in found.stages] == [None, None]
+    assert {each.bound for cell in found.cells for each in cell.stages} == {Bound.UNKNOWN}
     assert "no ceilings" in found.summary
 
 
@@ -195,15 +226,27 @@ def test_without_ceilings_there_are_no_rates(monkeypatch: pytest.MonkeyPatch) ->
     ("options", "words"),
     [
         ({"stage": "decoding"}, "stage='decoding': must be prefill or decode"),
-        ({"context": 0}, "context=0: must be a whole number from 1"),
-        ({"batch": -1}, "batch=-1: must be"),
-        ({"batch": True}, "batch=True: must be"),
-        ({"weight_bits": ["4"]}, "weight bits '4': expected a form"),
-        ({"weight_bits": ["w4a4"]}, "activations must have 16 or 32 bits"),
-        ({"weight_bits": ["w20a16"]}, "20 bits"),
-        ({"weight_bits": ["w16a16"]}, "weights must have fewer bits"),
-        ({"sweep_batch": [0]}, "sweep_batch=0: must be"),
-        ({"sweep_batch": "1,2"}, "must be a list"),
+        ({"context": 0}, "context='0': must be whole numbers from 1"),
+        ({"batch": -1}, "batch='-1': must be"),
+        ({"batch": True}, "batch='True': must be"),
+        ({"weights": "4"}, "weights='4': must be"),
+        ({"weights": "w4a4"}, "must be"),
+        ({"weights": "w20a16"}, "at least 1 bit and fewer bits"),
+        ({"weights": "w16a16"}, "at least 1 bit and fewer bits"),
+        ({"kv": "fp7"}, "kv='fp7': must be one of"),
+        ({"batch": "1,x"}, "batch='x': must be whole numbers"),
+        ({"batch": []}, "batch: the list is empty"),
+        ({"context": "8..4"}, "context='8..4': must be"),
+        ({"context": 65}, "context=65: exceeds the maximum of hf:llama (64)"),
+        ({"tensor_parallel": 3, "link_bandwidth": "1GB/s"}, "does not divide 4 heads"),
+        ({"tensor_parallel": 2}, "has no links between ranks"),
+        ({"pipeline_parallel": 4}, "the model has 3 layers"),
+        ({"speculate": 2}, "speculate=2: needs the share of accepted drafts"),
+        ({"acceptance": 0.5}, "acceptance=0.5: has no effect without"),
+        ({"prefix": "100%"}, "prefix='100%': must be a share"),
+        ({"cold": True}, "has no effect on a paged engine"),
+        ({"engine": "vllm"}, "engine='vllm': must be paged or transformers"),
+        ({"engine": "transformers", "weights": "int8"}, "captured in floats"),
         ({"memory": "lots"}, "memory='lots': must be a size"),
         ({"memory": 0}, "memory=0: must be a size"),
     ],
@@ -224,7 +267,7 @@ def test_an_architecture_that_asks_for_more_than_is_computed_is_doubted(
 ) -> None:
     stand_in(monkeypatch, configuration={**TINY, "intermediate_size": 400})
     found = roofline.analyze_language(
-        "hf:llama", stage="prefill", context=8, hardware=machine(), sweep_batch=[1, 2]
+        "hf:llama", stage="prefill", context=8, hardware=machine(), engine="transformers"
     )
     (line,) = (each for each in found.warnings if "use the rows of transformers" in each)
     assert line.startswith("prefill: architecture")
@@ -233,41 +276,9 @@ def test_an_architecture_that_asks_for_more_than_is_computed_is_doubted(
     assert not any("use the rows" in each for each in right.warnings)
 
 
-def test_other_floats_than_were_asked_for_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests import builders
-
-    whole = builders.profile(
-        [builders.ceiling(1e9)], [builders.level("DRAM", None, {"read": {1: 1e8}})]
+def test_other_arithmetic_than_was_asked_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = analysed(monkeypatch, engine="paged", context=8, weights="fp8")
+    assert (
+        "fp8 on test: arithmetic in bfloat16, because the machine has no ceiling for float8_e4m3fn"
+        in found.notes
     )
-    stand_in(monkeypatch)
-    asked: dict[str, Any] = {"stage": "decode", "weight_bits": ["w8a16", "w4a32"]}
-    without, full = roofline.analyze_language("hf:llama", hardware=whole, **asked).weight_bits
-    assert without.notes == (
-        "w8a16: arithmetic counted in float32, because the machine has no ceiling for 16-bit floats",  # noqa: E501
-    )
-    assert full.notes == ()
-    with_half = roofline.analyze_language("hf:llama", hardware=machine(), **asked).weight_bits
-    assert [each.notes for each in with_half] == [(), ()]
-
-
-def test_fewer_bits_gain_no_more_than_the_bytes_that_they_save(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Not what taking the gate's activation function into its product would gain besides."""
-    stand_in(monkeypatch)
-    found = roofline.analyze_language(
-        "hf:llama",
-        context=64,
-        batch=8,
-        dtype="bfloat16",
-        weight_bits=["w8a16"],
-        hardware=machine(),
-    )
-    for stage in found.weight_bits[0].stages:
-        assert stage.eager_min_time_before_s is not None
-        assert stage.eager_min_time_after_s is not None
-        gain = stage.eager_min_time_before_s - stage.eager_min_time_after_s
-        # 3 layers of 2,688 weights, a byte less each, at 100 MB/s.
-        assert -1e-12 <= gain <= 3 * 2688 / 1e8 * (1 + 1e-9)
-    decode = found.weight_bits[0].stages[1]
-    assert (decode.eager_min_time_before_s or 0) > (decode.eager_min_time_after_s or 0)

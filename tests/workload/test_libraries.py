@@ -12,7 +12,7 @@ import pytest
 from roofline.cli.main import run
 from roofline.core.dtypes import dtype
 from roofline.errors import InputError, ModelError
-from roofline.pipeline import analyze
+from roofline.pipeline.analyses import analyze
 from roofline.workload.capture.passes import capture
 from roofline.workload.inputs import InputRequest, resolve_inputs
 from roofline.workload.models import sources
