@@ -22,6 +22,7 @@ from roofline.core.units import (
     format_s,
     format_si,
 )
+from roofline.errors import argument
 from roofline.llm.bounds import PlacedPart, PlacedStage
 from roofline.llm.formats import SHORT, WeightFormat
 from roofline.llm.memory import Cache, CacheLayers
@@ -434,7 +435,7 @@ def _notes(language: Language) -> Iterable[str]:
         "minimum times: weights and KV cache once per pass, without norms, rotary embeddings,"
         " activations and sampling; compute, memory and link overlap. Prefill of all sequences at"
         " once gives the minimum TTFT, decode the minimum TPOT. Predictions exist for transformers"
-        " only (--engine transformers)"
+        f" only ({argument('engine', 'transformers')})"
     )
     if any(each.analysis for each in language.stages):
         yield "transformers: eager minimum time of its operators"

@@ -122,7 +122,7 @@ def draw_map(figure: Figure, language: Language) -> None:
         axes.text(column, row, text, ha="center", va="center", **style)
     prepare_axes(axes, x=f"{axis} ({'sequences' if by_batch else 'tokens'})", grid=False)
     axes.set_xticks(range(len(columns)), [f"{each:,}" for each in columns])
-    labels = [" ".join(_label(fixed[place], row[place]) for place in varied) for row in rows]
+    labels = [", ".join(_label(fixed[place], row[place]) for place in varied) for row in rows]
     axes.set_yticks(range(len(rows)), labels, fontsize=max(4.0, small))
     same = [
         _label(fixed[place], rows[0][place]) for place in range(len(fixed)) if place not in varied

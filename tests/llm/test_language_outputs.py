@@ -181,7 +181,7 @@ def test_a_heat_map_has_a_cell_for_each_run() -> None:
     hatched = [each for each in axes.patches if isinstance(each, Rectangle)]
     assert len(hatched) == sum(each.fit == "does not fit" for each in of.cells) > 0
     assert [each.get_text() for each in axes.get_xticklabels()] == ["4", "64"]
-    assert axes.get_yticklabels()[0].get_text() == "fp32 512 tokens"
+    assert axes.get_yticklabels()[0].get_text() == "fp32, 512 tokens"
     assert legend(of.plot()) == ["does not fit into memory"]
     assert not language(swept=False).has_map
     assert legend(language(swept=False).plot()) == legend(of.plot(heat_map=False))
