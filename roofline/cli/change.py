@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from roofline.cli.large_models import whole_numbers
 from roofline.cli.options import (
     MEASURING,
     SIZES,
@@ -39,6 +38,21 @@ _FORMATS = ".json .csv .md .html .png .svg"
 _COSTS = ("bound", "predicted", "measured")
 _BASELINES = ("eager", "compile")
 _SHORTCUTS = ("full", "low")
+
+
+def _whole_numbers(
+    _context: click.Context, parameter: click.Parameter, text: str | None
+) -> tuple[int, ...]:
+    """Return comma-separated whole numbers."""
+    if text is None:
+        return ()
+    words = [each.strip() for each in text.split(",")]
+    # Python refuses numbers of thousands of digits.
+    if not all(each.isdecimal() and len(each) <= 9 for each in words):
+        raise InputError(
+            f"{parameter.opts[0]} {text[:60]}: must be comma-separated whole numbers, such as 2,4,8"
+        )
+    return tuple(map(int, words))
 
 
 @command(
@@ -187,7 +201,7 @@ def _list_rules(names: str) -> None:
         value(
             "--sweep LIST",
             "Bit widths to sweep, such as 2,3,4,8,16.",
-            callback=whole_numbers,
+            callback=_whole_numbers,
         ),
         flag(
             "--sensitivity",

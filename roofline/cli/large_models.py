@@ -23,27 +23,11 @@ from roofline.cli.options import (
 )
 from roofline.cli.streams import print_stderr, progress_bar
 from roofline.core.blocks import View
-from roofline.errors import InputError
 
 _FORMATS = ".json .csv .md .html .png .svg"
-ENGINES = ("paged", "transformers")
+_ENGINES = ("paged", "transformers")
 _ON_MACHINE = ("hardware", "threads", "cold")
 _ALGORITHMS = ("ring", "tree", "halving")
-
-
-def whole_numbers(
-    _context: click.Context, parameter: click.Parameter, text: str | None
-) -> tuple[int, ...]:
-    """Return comma-separated whole numbers."""
-    if text is None:
-        return ()
-    words = [each.strip() for each in text.split(",")]
-    # Python refuses numbers of thousands of digits.
-    if not all(each.isdecimal() and len(each) <= 9 for each in words):
-        raise InputError(
-            f"{parameter.opts[0]} {text[:60]}: must be comma-separated whole numbers, such as 2,4,8"
-        )
-    return tuple(map(int, words))
 
 
 @command(
@@ -56,7 +40,7 @@ def whole_numbers(
             "Sizes (hidden_size=4096,...), a bundled name, or config.json.",
         ),
         value("--stage prefill|decode", "Stage.  [default: both]"),
-        value("--engine ENGINE", "Engine of the headline.", choices=ENGINES, default="paged"),
+        value("--engine ENGINE", "Engine of the headline.", choices=_ENGINES, default="paged"),
     ),
     *in_section(
         "Serving runs (lists: all combinations)",
@@ -128,7 +112,7 @@ def llm(
             required=True,
         ),
         value(
-            "--link-bandwidth RATE",
+            "--link-bandwidth RATE|NAME",
             "Bandwidth per direction, such as 25GB/s.  [default: the machine's]",
         ),
         value(

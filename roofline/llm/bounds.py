@@ -165,12 +165,6 @@ class Limits:
         """Limiter of `minimum`."""
         return self.minimum.bound if self.minimum and self.is_complete else Bound.UNKNOWN
 
-    @property
-    def serial_s(self) -> float | None:
-        """Minimum without overlap of communication; None without ceilings."""
-        alone = max((each.time_s for each in (self.compute, self.memory) if each), default=None)
-        return None if alone is None else alone + (self.link.time_s if self.link else 0.0)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOnMachine:

@@ -79,6 +79,8 @@ def language_model(name: str, *, config: str | None) -> LanguageModel:
     """
     if is_configuration(name):
         config = name if config is None else f"{name},{config}"
+    elif ":" not in name and (hint := did_you_mean(name, bundled_names())):
+        raise InputError(f"unknown configuration '{printable(name)}'{hint}")
     settings = parse_settings(config) if config is not None else None
     given = dict(text_part(settings.all)) if settings else {}
     kind = str(given.get("model_type") or "")

@@ -147,7 +147,7 @@ def rank_link(profile: HardwareProfile, *, at_best: bool) -> RankLink:
     if link is None:
         raise InputError(
             f"hardware '{profile.name}' has no links between ranks; measure them with `roofline"
-            f" measure --links`, or add {example_link()}"
+            f" measure --links`, or add {example_link()}, or {argument('link_bandwidth', 'pcie4')}"
         )
     latency = link.latency
     latency_s = 0.0 if latency is None else latency.fast_s if at_best else latency.median_s

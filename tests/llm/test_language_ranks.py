@@ -14,6 +14,7 @@ from roofline.llm.bounds import ModelOnMachine
 from roofline.llm.formats import Types
 from roofline.llm.memory import Memory
 from roofline.llm.parts import StageSize, product_weights
+from roofline.llm.serving import ServedStage
 from roofline.machine.links import run_in_ranks
 from roofline.placement import Bound, Roof
 from roofline.scaling.settings import RankLink, all_reduce, named_link
@@ -134,7 +135,7 @@ def test_a_slow_link_is_the_limiter_and_overlaps() -> None:
     slow = on_ranks(2, TINY, replace(LINK, bytes_per_s=1.0)).limits(size)
     assert slow.bound is Bound.LINK and slow.link is not None and slow.memory is not None
     assert slow.minimum is not None and slow.minimum.time_s == slow.link.time_s
-    assert slow.serial_s == pytest.approx(
+    assert ServedStage.of(slow).serial_s == pytest.approx(
         slow.link.time_s + max(slow.memory.time_s, slow.compute.time_s if slow.compute else 0)
     )
     assert on_ranks(2, TINY, None).limits(size).bound is Bound.UNKNOWN
