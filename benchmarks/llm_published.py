@@ -29,7 +29,7 @@ import functools
 import statistics
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -293,10 +293,10 @@ def lines_of(all_rows: Sequence[Held], name: str) -> Iterator[str]:
         )
 
 
-def _table(heading: str, known: Iterable[Held], key: object) -> Iterator[str]:
+def _table(heading: str, known: Iterable[Held], key: Callable[[Held], str]) -> Iterator[str]:
     groups: defaultdict[str, list[float]] = defaultdict(list)
     for each in known:
-        groups[key(each)].append(each.ratio)  # type: ignore[operator]
+        groups[key(each)].append(each.ratio)
     yield f"| {heading} | figures | median of limit | highest |"
     yield "|---|---:|---:|---:|"
     for name, ratios in sorted(groups.items(), key=lambda each: -len(each[1])):
