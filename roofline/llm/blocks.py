@@ -195,7 +195,8 @@ def _runs(language: Language) -> Grid:
     def row(cell: ServingCell, names: _Row) -> _Row:
         decode, prefill = cell.stage("decode"), cell.stage("prefill")
         group = tuple(names[name] for name in _AXES if name != "batch")
-        is_first, _ = group not in seen, seen.add(group)
+        is_first = group not in seen
+        seen.add(group)
         found = {name: names[name] for name in varied}
         if decode is not None:
             rate, batch = decode.tokens_per_s, cell.run.batch

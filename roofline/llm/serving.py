@@ -13,7 +13,7 @@ from roofline.core.dtypes import DType
 from roofline.errors import InputError, argument
 from roofline.llm.architecture import Architecture
 from roofline.llm.bounds import Limits, ModelOnMachine
-from roofline.llm.formats import SHORT, Types, WeightFormat
+from roofline.llm.formats import SHORT, Types, WeightFormat, usual_format
 from roofline.llm.memory import Fit, Footprint, Memory, activations_of, cache_of, footprint_of
 from roofline.llm.parts import Stage, StageSize, all_parts, table_weights, weights_of
 from roofline.placement import Bound, Roof
@@ -209,11 +209,14 @@ class Model:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axes:
-    """Values of everything that is swept; the first of each is the headline's."""
+    """Values of everything that is swept; the first of each is the headline's.
+
+    ``weights`` None: floats that the machine has units for; ``caches`` None: as activations.
+    """
 
     machines: tuple[Machine, ...]
     ranks: tuple[int, ...]
-    weights: tuple[str, ...]
+    weights: tuple[str | None, ...]
     caches: tuple[DType | None, ...]
     contexts: tuple[int, ...]
     batches: tuple[int, ...]
@@ -225,12 +228,13 @@ class Axes:
             for ranks in self.ranks:
                 for weights in self.weights:
                     for cache in self.caches:
-                        form = WeightFormat.parse(weights)
+                        name = weights or usual_format(model.floats, machine.roof)
+                        form = WeightFormat.parse(name)
                         on = model.on(machine, model.types(form, cache, machine.roof), ranks)
                         run = ServingRun(
                             machine=machine.name,
                             ranks=ranks,
-                            weights=weights,
+                            weights=name,
                             cache=SHORT[on.types.cache.name],
                             context=self.contexts[0],
                             batch=self.batches[0],

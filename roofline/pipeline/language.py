@@ -321,12 +321,14 @@ def _machine(
     is_host = hardware is None
     if isinstance(hardware, HardwareProfile):
         profile = hardware
-    elif hardware is None or str(hardware) in (catalog.HOST, catalog.host_profile_name()):
+    elif (name := str(hardware or catalog.HOST)) == catalog.HOST or (
+        catalog.find_hardware(name) == catalog.host_file()
+    ):
         from roofline.pipeline.machines import host_profile
 
         profile, is_host = host_profile()[0], True
     else:
-        profile = catalog.load_hardware(str(hardware))
+        profile = catalog.load_hardware(name)
     # Among several machines, the number of threads is that of CPUs.
     if threads is None or (not alone and profile.device != "cpu"):
         threads = profile.threads
@@ -470,14 +472,12 @@ def analyze_language(
     axes = Axes(
         machines=machines,
         ranks=ranks,
-        weights=forms or (usual_format(floats, None if first else machines[0].roof),),
+        weights=forms or (usual_format(floats, None) if first else None,),
         caches=caches,
         contexts=contexts,
         batches=batches,
         stages=stages,
     )
-    if forms is None and WeightFormat.parse(axes.weights[0]).floats != floats:
-        notes = (*notes, f"{axes.weights[0]} weights: the machine has no ceiling for {floats}")
     groups = list(axes.groups(served))
     headline, _, placed = groups[0]
     found = [
@@ -495,6 +495,8 @@ def analyze_language(
         what_ifs.append(what_if_pipelined(served, placed, headline, pipeline_parallel))
     for run_, form, on in groups:
         notes = (*notes, *form.notes(on.types, run_.machine))
+        if forms is None and form.floats != floats:
+            notes = (*notes, f"{run_.machine}: {run_.weights} weights, as no ceiling for {floats}")
     if architecture.small_weights is None and first is None:
         kind = printable(architecture.model_type)
         notes = (*notes, f"norms and biases of model type '{kind}' are unknown and not counted")
