@@ -126,8 +126,8 @@ def _facts(language: Language, view: View) -> Iterable[tuple[str, str]]:
     if language.prefix_share:
         yield (
             "Prefix",
-            f"{format_percent(language.prefix_share)} of the context is the same"
-            + (" in all sequences, cached once and before prefill"),
+            f"{format_percent(language.prefix_share)} of the context is the same in all sequences,"
+            " cached once and before prefill",
         )
     memory = (
         f"{format_bytes(footprint.total_bytes)} = weights {format_bytes(weight_bytes)} + KV cache"
@@ -166,7 +166,7 @@ def _fits(language: Language) -> str:
             return f"{verdict} · weights alone exceed it"
         verdict += f" · up to {counted(footprint.max_sequences or 0, 'sequence')}"
     else:
-        verdict = f"{fit_words(footprint)}"
+        verdict = fit_words(footprint)
         if footprint.weight_bytes > memory.size_bytes:
             return f"{verdict} ({source})"
     longest = "any context (all layers have windows)"
@@ -215,7 +215,7 @@ def _runs(language: Language) -> Grid:
             "memory": format_bytes(cell.footprint_bytes),
             "fits": {"unknown": MISSING, "does not fit": "no"}.get(cell.fit, "yes"),
         }
-        room = "" if cell.max_sequences is None else f"{cell.max_sequences:,}"
+        room = MISSING if cell.max_sequences is None else f"{cell.max_sequences:,}"
         found["max batch"] = room if is_first else ""
         if decode is not None:
             found["compute from"] = _crossover(cell) if is_first else ""
