@@ -193,7 +193,9 @@ def whole_s(analysis: Analysis, kind: Kind) -> float | None:
 
 def basis_text(finding: Finding) -> str:
     """Return the kind of time of a finding's saving."""
-    return BASIS_TEXTS[finding.basis] if finding.saving_s is not None else "measured only"
+    if finding.saving_s is None:
+        return "measured only" if finding.verdict else MISSING
+    return BASIS_TEXTS[finding.basis]
 
 
 _HEDGE = {**dict.fromkeys(LIMITS, "≤ "), "estimate": "~ "}

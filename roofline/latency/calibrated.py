@@ -17,6 +17,12 @@ CALIBRATION_TIME = "5 to 8 minutes"
 """Duration: the budget of `roofline calibrate`, its start, last model and evaluation."""
 
 
+_CONTINUE = "`roofline calibrate` measures more models"
+
+USABLE_MAPE = 0.25
+"""Largest MAPE of usable predictions."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOutError:
     """Error of predictions in one setting, of models whose families were left out.
@@ -99,9 +105,12 @@ class Calibrated(Result):
             )
         samples = f"{counted(self.operators, 'operator')} of {counted(self.models, 'model')}"
         if self.mape is None:
-            return f"Calibrated on {samples}; too few families to validate predictions"
-        off = format_percent(self.mape)
-        return f"Calibrated on {samples}: leave-one-family-out MAPE {off}"
+            return f"Calibrated on {samples}; too few families to validate predictions; {_CONTINUE}"
+        error = f"Calibrated on {samples}: leave-one-family-out MAPE {format_percent(self.mape)}"
+        if self.mape > USABLE_MAPE:
+            limit = format_percent(USABLE_MAPE)
+            return f"{error}, above {limit}: predictions are not usable; {_CONTINUE}"
+        return error
 
     def rows(self) -> Iterable[Sequence[Any]]:
         """Return a row for each setting."""
@@ -132,8 +141,14 @@ class Calibrated(Result):
                 narrow=("Runs", "In 80 % interval", "Median error"),
             )
         yield from notes("Skipped", self.skipped, urgent=True)
+        unusable = [
+            f"{each.dtype} on {counted(each.threads, 'thread')}: MAPE {format_percent(each.mape)},"
+            f" above {format_percent(USABLE_MAPE)}; {_CONTINUE}"
+            for each in self.held_out
+            if each.mape is not None and each.mape > USABLE_MAPE
+        ]
         kept = "interrupted: measured runs are kept; `roofline calibrate` continues there"
-        yield from warning_notes((*self.warnings, *[kept] * self.interrupted), view)
+        yield from warning_notes((*unusable, *self.warnings, *[kept] * self.interrupted), view)
 
 
 _AGAIN = "stop other programs, then `roofline calibrate` continues"

@@ -61,11 +61,23 @@ def test_a_calibration_has_its_error_on_families_that_were_left_out() -> None:
 def test_too_few_families_are_not_judged() -> None:
     few = replace(LEARNED, families=1, models=1, held_out=(held_out(1, "float32", None, 0),))
     assert few.summary == (
-        "Calibrated on 12,345 operators of 1 model; too few families to validate predictions"
+        "Calibrated on 12,345 operators of 1 model; too few families to validate predictions;"
+        " `roofline calibrate` measures more models"
     )
     assert "of 1 model of 1 family\n" in str(few)
     (grid,) = [each for each in few.report().blocks if isinstance(each, Grid)]
     assert grid.rows == (("1", "float32", "0", "–", "–", "–", "–"),)
+
+
+def test_errors_above_a_quarter_are_said_to_be_unusable() -> None:
+    poor = replace(LEARNED, held_out=(held_out(1, "float32", 0.2), held_out(2, "float32", 0.6)))
+    assert poor.mape == pytest.approx(0.4)
+    assert poor.summary.endswith(
+        ": leave-one-family-out MAPE 40.0 %, above 25.0 %: predictions are not usable;"
+        " `roofline calibrate` measures more models"
+    )
+    assert "float32 on 2 threads: MAPE 60.0 %, above 25.0 %" in str(poor)
+    assert "float32 on 1 thread: MAPE" not in str(poor)
 
 
 def test_nothing_learned_and_interrupted() -> None:
