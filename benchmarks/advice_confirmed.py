@@ -2,9 +2,9 @@
 
 Run it on a quiet machine that was calibrated (`roofline calibrate`):
 
-    python benchmarks/advice_confirmed.py /tmp/advice          # five minutes; goes on where it was
-    python benchmarks/advice_confirmed.py /tmp/advice --table  # only the table
-    python benchmarks/advice_confirmed.py /tmp/advice --quick  # a few rounds, to see that it runs
+    python -m benchmarks.advice_confirmed /tmp/advice          # five minutes; goes on where it was
+    python -m benchmarks.advice_confirmed /tmp/advice --table  # only the table
+    python -m benchmarks.advice_confirmed /tmp/advice --quick  # a few rounds, to see that it runs
 
 It writes advice_confirmed.md and advice_confirmed.json beside itself (with --quick into the
 folder). Of designs, both sides are written out below and timed as whole models in turn; of models
@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from benchmarks.advice_flaws import RootMeanSquare, transformer
 from roofline.analysis import Finding
 from roofline.core.files import write_atomically
 from roofline.core.units import format_s
@@ -185,6 +186,94 @@ def together() -> nn.Module:
     return _Repeated(lambda own, x: next(own.children())(x), 6, layer=nn.Conv2d(128, 128, 1))
 
 
+def _layers(flaw: str, **options: Any) -> nn.Module:
+    return transformer(flaw, 2, **options)
+
+
+def written_attention() -> nn.Module:
+    """Scores, mask and softmax of four layers."""
+    return _layers("attention")
+
+
+def fused_attention() -> nn.Module:
+    """The same with fused attention and a mask."""
+    return _layers("mask")
+
+
+def expanded_heads() -> nn.Module:
+    """Keys and values of one head, repeated for four."""
+    return _layers("repeat_interleave", kv_heads=1)
+
+
+def grouped_heads() -> nn.Module:
+    """Keys and values of one head."""
+    return _layers("", kv_heads=1)
+
+
+def masks() -> nn.Module:
+    """A mask made in each of eight layers."""
+    return _Repeated(lambda _, x: torch.relu(x + torch.ones_like(x[0]).triu().mul(0.01)), 8)
+
+
+def one_mask() -> nn.Module:
+    """The same mask, kept."""
+    model = _Repeated(lambda own, x: torch.relu(x + own.get_buffer("mask")), 8)
+    model.register_buffer("mask", torch.ones(512, 512).triu().mul(0.01))
+    return model
+
+
+def written_norms() -> nn.Module:
+    """RMSNorm of six operators."""
+    return nn.Sequential(*(RootMeanSquare(512) for _ in range(6)))
+
+
+def fused_norms() -> nn.Module:
+    """LayerNorm, one operator."""
+    return nn.Sequential(*(nn.LayerNorm(512, bias=False) for _ in range(6)))
+
+
+def written_gelu() -> nn.Module:
+    """GELU of eight operators."""
+    return _Repeated(lambda _, x: 0.5 * x * (1 + torch.tanh(0.79788456 * (x + 0.044715 * x**3))), 6)
+
+
+def fused_gelu() -> nn.Module:
+    """GELU of one."""
+    return _Repeated(lambda _, x: nn.functional.gelu(x, approximate="tanh"), 6)
+
+
+def written_rotations() -> nn.Module:
+    """Rotary embeddings of six operators."""
+    return _Repeated(lambda _, x: x * 0.8 + torch.cat([-x[..., 32:], x[..., :32]], -1) * 0.6, 6)
+
+
+class _Compiled(nn.Module):
+    """A model under torch.compile."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.compiled = torch.compile(model)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.compiled(x)
+
+
+def compiled_rotations() -> nn.Module:
+    """The same under torch.compile."""
+    return _Compiled(written_rotations())
+
+
+def cast_weights() -> nn.Module:
+    """Weights cast in every pass."""
+    return _layers("casts")
+
+
+def kept_weights() -> nn.Module:
+    """Weights as they are used."""
+    return _layers("")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """A rule, the model that triggers it, and the one with the change made (``""``: advise makes
@@ -230,6 +319,35 @@ CASES = (
         after="one_type",
         shape="64x256x256",
     ),
+    Case(
+        rule="attention written out",
+        model="written_attention",
+        after="fused_attention",
+        shape="1x512x256",
+    ),
+    Case(
+        rule="expanded KV heads",
+        model="expanded_heads",
+        after="grouped_heads",
+        shape="8x512x256",
+    ),
+    Case(rule="repeated computation", model="masks", after="one_mask", shape="4x512x512"),
+    Case(
+        rule="normalization written out",
+        model="written_norms",
+        after="fused_norms",
+        shape="2048x512",
+    ),
+    Case(rule="GELU written out", model="written_gelu", after="fused_gelu", shape="1024x2048"),
+    Case(
+        rule="rotary embedding written out",
+        model="written_rotations",
+        after="compiled_rotations",
+        shape="16x1024x64",
+    ),
+    Case(rule="weight casts", model="cast_weights", after="kept_weights", shape="1x512x256"),
+    Case(rule="torch.compile", model="written_gelu", shape="1024x2048"),
+    Case(rule="torch.compile", model="mobilenet_v2", shape="1x3x224x224"),
     Case(rule="fragmented branches", model="fragmented", after="together", shape="1x128x14x14"),
     Case(rule="fragmented branches", model="googlenet", shape="1x3x224x224"),
     Case(rule="pooling in contiguous layout", model="resnet18", shape="1x3x224x224"),
@@ -270,7 +388,8 @@ def _file(folder: Path, case: Case) -> Path:
 
 def _measured(case: Case, *, quick: bool) -> dict[str, Any]:
     """What was predicted of a case, and what was measured, in seconds."""
-    name = f"{Path(__file__)}:{case.model}" if case.after else case.model
+    is_written = case.model in globals()
+    name = f"{Path(__file__)}:{case.model}" if is_written else case.model
     by_advise = not case.after
     if case.is_profiled:
         advice = Advice(analysis=profile(name, case.shape, learn=False, quick=quick, force=quick))

@@ -119,7 +119,7 @@ def findings_of_trace(trace: TraceAnalysis) -> tuple[Finding, ...]:
         return ()
     timed = [row for row in trace.operators if row.measured_s is not None]
     analysis = with_storages(replace(trace.analysis, operators=tuple(timed)))
-    found = [*_launch_bound(trace), *_layout_kernels(trace), *_small_products(analysis)]
+    found = [*_waits(trace), *_layout_kernels(trace), *_small_products(analysis)]
     kernels = Counter(row.chain for row in analysis.operators)
     explained = {index for each in found for index in each.operators}
     # torch.compile saves the time of fused operators, though not that of products.
@@ -273,24 +273,46 @@ def _most(rows: Iterable[OperatorRow]) -> str:
     return f"; most time: {' in '.join(filter(None, longest))}" if operators else ""
 
 
-def _launch_bound(trace: TraceAnalysis) -> Iterator[Finding]:
-    """Idle time in which the device waited for the host."""
+_OF_LAUNCHES_S = 1e-3
+"""Longest wait that calls of operators explain: hundreds of them."""
+
+
+def _waits(trace: TraceAnalysis) -> Iterator[Finding]:
+    """Idle time in which the device waited for the host: for launches, or for other work."""
     step = trace.step
-    if step is not None and step.host_bound_s:
-        share = format_percent(step.host_bound_s / step.time_s)
-        yield _finding(
+    if step is None or not step.host_bound_s:
+        return
+    long = [each for each in trace.gaps if (each.host_bound_s or 0.0) > _OF_LAUNCHES_S]
+    others = [each for each in trace.gaps if each not in long]
+    long_s = sum(each.host_bound_s or 0.0 for each in long)
+    count = counted(step.launches, "launch", "launches")
+    for rule, wait_s, gaps, what, change in (
+        (
+            "host work",
+            long_s,
+            long,
+            f"{counted(len(long), 'wait')} of the device for the host of more than"
+            f" {format_s(_OF_LAUNCHES_S)}",
+            "prepare inputs before the step, in DataLoader workers (pin_memory=True, copies with"
+            " non_blocking=True) or on the device",
+        ),
+        (
             "launch-bound",
+            step.host_bound_s - long_s,
+            others,
+            f"short waits of the device for the host, which made {count}",
+            "capture the step in CUDA graphs (torch.compile(mode='reduce-overhead')), enlarge the"
+            " batch, or remove synchronization (.item(), .cpu(), printing)",
+        ),
+    ):
+        share = format_percent(wait_s / step.time_s)
+        ends = ", ".join(dict.fromkeys(short_kernel(each.before) for each in gaps[:3]))
+        yield _finding(
+            rule,
             step.time_s,
-            step.time_s - step.host_bound_s,
-            evidence=(
-                f"the device waited {format_s(step.host_bound_s)} ({share} of the step) for the"
-                f" host, which made {counted(step.launches, 'launch', 'launches')}; longest after"
-                f" {', '.join(dict.fromkeys(short_kernel(each.before) for each in trace.gaps[:3]))}"
-            ),
-            change=(
-                "capture the step in CUDA graphs (torch.compile(mode='reduce-overhead')), enlarge"
-                " the batch, or remove synchronization (.item(), .cpu(), printing)"
-            ),
+            step.time_s - wait_s,
+            evidence=f"{what}: {format_s(wait_s)}, {share} of the step; longest after {ends}",
+            change=change,
         )
 
 

@@ -16,7 +16,7 @@ from roofline.cli.main import run
 from roofline.errors import FileFormatError, HardwareError, InputError
 from roofline.pipeline.traces import element_type, read_trace
 from roofline.result import read_result
-from roofline.traces.advice import TraceAdvice
+from roofline.traces.advice import TraceAdvice, with_storages
 from roofline.traces.result import TraceAnalysis, short_kernel
 
 from .events import H100, PRODUCT, Events, product_step
@@ -497,6 +497,55 @@ def test_advice_names_the_wait_for_the_host_and_written_attention(tmp_path: Path
     assert attention.predicted_before_s == pytest.approx(300e-6)
     assert attention.evidence.endswith("; most time: bmm, _softmax in SelfAttention")
     assert str(found)
+
+
+def test_long_waits_are_work_of_the_host_and_short_ones_launches(tmp_path: Path) -> None:
+    events = Events()
+    events.add("user_annotation", "ProfilerStep#1", 0, 6000)
+    for start in (0, 200, 5500):
+        product_step(events, start, wait=100)
+    found = {
+        each.rule: each
+        for each in TraceAdvice.of(read_trace(events.save(tmp_path / "t.json"))).findings
+    }
+    work, launches = found["host work"], found["launch-bound"]
+    # From the end of the second kernel to the launch of the third.
+    assert work.saving_s == pytest.approx((5502 - 305) * 1e-6, abs=2e-6)
+    assert "1 wait" in work.evidence and "DataLoader" in work.change
+    assert (launches.saving_s or 0) < 600e-6 and "3 launches" in launches.evidence
+
+
+def test_operands_of_traces_are_the_latest_outputs_of_their_size(tmp_path: Path) -> None:
+    events = Events()
+    events.add("user_annotation", "ProfilerStep#1", 0, 1000)
+
+    def call(name: str, dims: list[Any], kinds: str = "") -> None:
+        strides = [[shape[1], 1] if len(shape) > 1 else [1] * len(shape) for shape in dims]
+        if name == "aten::mm":
+            strides[1] = [1, dims[1][0]]
+        start = 20.0 * len(events.events)
+        types = ["float"] * len(dims) if not kinds else kinds.split()
+        given = {"Input Dims": dims, "Input type": types, "Input Strides": strides}
+        values: Any = {"Concrete Inputs": ["1" if kind == "Scalar" else "" for kind in types]}
+        link: Any = {"External id": events.operator(name, start, 5, **given, **values)}
+        events.kernel(name, start + 10, 5, correlation=events.launch(start + 1), **link)
+
+    call("aten::relu", [[64, 32]])
+    for _ in "qkv":
+        call("aten::mm", [[64, 32], [32, 32]])
+    call("aten::add", [[64, 32], [64, 32], []], "float float Scalar")
+    trace = read_trace(events.save(tmp_path / "t.json"))
+    rows = with_storages(trace.analysis).operators
+    (relu,) = rows[0].outputs
+    # All three products read the activation, not the result of the product before them.
+    assert [row.inputs[0].storage for row in rows[1:4]] == [relu.storage] * 3
+    assert {row.inputs[1].role for row in rows[1:4]} == {"parameter"}
+    assert len({row.inputs[1].storage for row in rows[1:4]}) == 3
+    # The sum reads the latest two.
+    assert [each.storage for each in rows[4].inputs[:2]] == [
+        rows[place].outputs[0].storage for place in (3, 2)
+    ]
+    assert rows[4].chain is not None and rows[0].inputs[0].role == "parameter"
 
 
 def test_bad_files_get_one_line(tmp_path: Path) -> None:
