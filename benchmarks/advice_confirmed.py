@@ -200,19 +200,34 @@ def fused_attention() -> nn.Module:
     return _layers("mask")
 
 
+class _Decoder(nn.Module):
+    """Attention of one token over a KV cache, with eight query heads per KV head."""
+
+    def __init__(self, *, repeats: bool) -> None:
+        super().__init__()
+        self._repeats = repeats
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        k, v = x.unbind()
+        q = k[:, :, -1:].repeat_interleave(8, 1)
+        if self._repeats:
+            k, v = k.repeat_interleave(8, 1), v.repeat_interleave(8, 1)
+        return nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=not self._repeats)
+
+
 def expanded_heads() -> nn.Module:
-    """Keys and values of one head, repeated for four."""
-    return _layers("repeat_interleave", kv_heads=1)
+    """Keys and values repeated for every query head."""
+    return _Decoder(repeats=True)
 
 
 def grouped_heads() -> nn.Module:
-    """Keys and values of one head."""
-    return _layers("", kv_heads=1)
+    """Keys and values as they are."""
+    return _Decoder(repeats=False)
 
 
 def masks() -> nn.Module:
     """A mask made in each of eight layers."""
-    return _Repeated(lambda _, x: torch.relu(x + torch.ones_like(x[0]).triu().mul(0.01)), 8)
+    return _Repeated(lambda _, x: torch.relu(x + torch.ones(512, 512).triu().mul(0.01)), 8)
 
 
 def one_mask() -> nn.Module:
@@ -329,7 +344,7 @@ CASES = (
         rule="expanded KV heads",
         model="expanded_heads",
         after="grouped_heads",
-        shape="8x512x256",
+        shape="2x4x4x2048x64",
     ),
     Case(rule="repeated computation", model="masks", after="one_mask", shape="4x512x512"),
     Case(
