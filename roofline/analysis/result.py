@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -46,10 +46,12 @@ MINIMUMS: tuple[Basis, ...] = ("bound", "library")
 LIMITS: tuple[Basis, ...] = ("at most", "measured at most")
 """Kinds of upper limits of a saving."""
 
+_FIRST = 3  # Operators in the text of a finding
+
 Verdict = Literal["confirmed", "not confirmed"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Finding:
     """A change that saves time, in seconds of a pass.
 
@@ -104,6 +106,19 @@ class Finding:
             raise ValueError("rule is empty")
         if list(self.operators) != sorted(set(self.operators)):
             raise ValueError(f"operators must rise, got {self.operators}")
+
+    def __repr__(self) -> str:
+        """Return the fields that are set, with the first operators only."""
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        if len(self.operators) > _FIRST:
+            first = ", ".join(map(str, self.operators[:_FIRST]))
+            given["operators"] = f"({first}, … {len(self.operators)} in all)"
+        words = (
+            f"{name}={value if name == 'operators' else repr(value)}"
+            for name, value in given.items()
+            if value not in (None, "", ())
+        )
+        return f"Finding({', '.join(words)})"
 
     @property
     def saving_s(self) -> float | None:

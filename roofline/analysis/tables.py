@@ -247,6 +247,11 @@ def operator_grid(analysis: Analysis, view: View) -> Grid:
     shown = [group_of("", rows, times.whole) for rows in ordered[:count]]
     others = [row for rows in ordered[count:] for row in rows]
     rest = [group_of("other", others, times.whole)] if others else []
+    sums = [tuple(each.sum(group) for each in parts) for group in (*rest, times.total)]
+    outside_s = _outside_s(analysis)
+    if outside_s is not None and times.kind == "predicted":
+        texts = {"Module": "overhead and page faults", "Predicted": format_s(outside_s)}
+        sums.append(tuple(texts.get(each.column.heading, "") for each in parts))
     order = TITLES[times.kind] if times.whole_s else "bytes"
     free = len(analysis.operators) - times.total.calls
     left_out = f"; {counted(free, 'free call')} left out" if free else ""
@@ -254,8 +259,20 @@ def operator_grid(analysis: Analysis, view: View) -> Grid:
         title=f"Top operators by {order} (totals over equal calls{left_out})",
         columns=tuple(each.column for each in parts),
         rows=tuple(tuple(each.cell(group) for each in parts) for group in shown),
-        sums=tuple(tuple(each.sum(group) for each in parts) for group in (*rest, times.total)),
+        sums=tuple(sums),
     )
+
+
+_NOTABLE = 0.02
+
+
+def _outside_s(analysis: Analysis) -> float | None:
+    """Return the predicted time outside operators, in seconds; None: unknown or small."""
+    prediction, operators_s = analysis.prediction, analysis.totals.predicted_s
+    if prediction is None or operators_s is None:
+        return None
+    outside_s = prediction.predicted_s - operators_s
+    return outside_s if outside_s > _NOTABLE * prediction.predicted_s else None
 
 
 def unknown_grid(found: Sequence[Group], *, bounds: bool = True) -> Grid:

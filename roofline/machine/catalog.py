@@ -124,6 +124,9 @@ def find_hardware(name_or_file: str) -> Path:
     hint = did_you_mean(name_or_file, [e.name for e in known if _is_near(name_or_file, e.name)])
     if family and _is_whole(name_or_file, family[0]):
         hint = f"; did you mean '{family[0].name}'?"
+    if not hint and (alike := get_close_matches(name_or_file, [e.name for e in known], cutoff=0.7)):
+        # Another number is another product.
+        hint = f"; similar names: {', '.join(alike)}"
     raise HardwareError(
         f"unknown hardware '{name_or_file}'{hint}"
         " (see `roofline hardware list`, or give a .toml file)"

@@ -43,7 +43,7 @@ from roofline.placement import Bound
 from roofline.result import Result
 from roofline.run import Run
 from roofline.traces.linking import Evidence
-from roofline.traces.timeline import Collective, Copies, Gap, StepTimes
+from roofline.traces.timeline import WHOLE_TRACE, Collective, Copies, Gap, StepTimes
 from roofline.workload.operators import State
 
 if TYPE_CHECKING:
@@ -217,7 +217,8 @@ class TraceAnalysis(Result):
             least = format_s(self.eager_min_time_s)
             counts = f"{counted(len(self.operators), 'operator')}, minimum {least} (eager)"
             return f"{name}: {counts if self.operators else 'no operators'}; no kernel times"
-        busy = f"measured {format_s(step.time_s)} per step, busy for"
+        per = "in the whole trace" if step.name == WHOLE_TRACE else "per step"
+        busy = f"measured {format_s(step.time_s)} {per}, busy for"
         busy += f" {_percent(step.busy_s, step.time_s)}"
         linked = self.linked_share
         if linked < _LINKED:
@@ -262,13 +263,16 @@ class TraceAnalysis(Result):
                 left=("Operator", "Inputs", "Reason"),
                 narrow=("Inputs", "Reason"),
             )
-        if self.gaps:
+        # Gaps of a CPU are between operators: the host itself.
+        if self.gaps and self.run.device != "cpu":
+            is_known = any(each.host_bound_s is not None for each in self.gaps)
+            host_bound = {"Host-bound": "host_bound_s"} if is_known else {}
             yield table(
                 "Longest idle gaps",
                 self.gaps[: view.rows(_ROWS)],
                 {
                     "Gap": "time_s",
-                    "Host-bound": "host_bound_s",
+                    **host_bound,
                     "After": lambda each: printable(short_kernel(each.before)),
                     "Before": lambda each: printable(short_kernel(each.after)),
                 },
@@ -315,7 +319,8 @@ class TraceAnalysis(Result):
             calls = counted(step.launches, "launch", "launches")
             if self.run.device == "cpu":
                 calls = counted(step.launches, "operator")
-            yield "Step", f"{format_s(median(times))}{iqr} · {calls}"
+            title = "Trace" if step.name == WHOLE_TRACE else "Step"
+            yield title, f"{format_s(median(times))}{iqr} · {calls}"
             parts = [
                 f"busy {format_s(step.busy_s)}",
                 f"idle {format_s(step.idle_s)}",

@@ -23,6 +23,9 @@ _CLOCK = 0.01
 _STEP = re.compile(r"ProfilerStep#?\s*(\d+)")
 _COMMUNICATION = re.compile(r"nccl|rccl|(?:one|two)shot_all|all_?reduce|allgather", re.IGNORECASE)
 
+WHOLE_TRACE = "whole trace"
+"""Name of the only step of a trace without steps of the profiler."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimes:
@@ -128,7 +131,7 @@ def steps_of(nesting: Nesting, links: Links) -> list[Step]:
         times = events.of(*Kind)
         start = float(events.start[times].min()) if len(times) else 0.0
         end = float(events.end[times].max()) if len(times) else 0.0
-        return [Step(name="whole trace", start=start, end=end, kernels=everything)]
+        return [Step(name=WHOLE_TRACE, start=start, end=end, kernels=everything)]
     order = sorted(marks)
     found: list[Step] = []
     for position, number in enumerate(order):

@@ -254,3 +254,10 @@ def test_what_only_trying_found_is_ranked_by_what_it_saved() -> None:
     assert ranked((small, found, FOLD)) == (FOLD, found, small)
     (_, grid) = [b for b in advice(found).report().blocks if isinstance(b, Grid)]
     assert "measured only" in grid.rows[0]
+
+
+def test_a_finding_prints_its_fields_and_few_operators() -> None:
+    short = repr(replace(FOLD, operators=(1, 2)))
+    assert short.startswith("Finding(rule='foldable batch norm', operators=(1, 2), ")
+    assert "measured" not in short
+    assert "operators=(0, 1, 2, … 50 in all)" in repr(replace(FOLD, operators=tuple(range(50))))

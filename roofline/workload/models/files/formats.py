@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from roofline.core.text import printable
-from roofline.errors import FileFormatError, ModelError, argument
+from roofline.errors import FileFormatError, ModelError, argument, did_you_mean
 
 
 class StoredModel(str):
@@ -95,7 +95,8 @@ def _head(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(_HEAD_BYTE)
     except FileNotFoundError:
-        raise ModelError(f"{path}: no such file") from None
+        near = did_you_mean(path.name, (each.name for each in path.parent.glob(f"*{path.suffix}")))
+        raise ModelError(f"{path}: no such file{near}") from None
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:
