@@ -34,12 +34,12 @@ def test_the_machine_of_the_article(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert run(arguments(path, reference="The article, https://example.org", date="2026-01")) == 0
     captured = capsys.readouterr()
     assert (
-        "float32 avx512 fma: 16 cores x 4.5 GHz x 2 pipes x 16 lanes x 2 FLOP = 4.61 TFLOP/s"
+        "float32 AVX-512 FMA: 16 cores x 4.5 GHz x 2 pipes x 16 lanes x 2 FLOP = 4.61 TFLOP/s"
         in captured.out
     )
     assert "DRAM: 4 channels x 3000 MT/s x 8 byte = 96.0 GB/s" in captured.out
     # 4608 GFLOP/s over 96 GB/s.
-    assert "float32 avx512 fma: 48.0" in captured.out
+    assert "float32 AVX-512 FMA: 48.0" in captured.out
     assert captured.err == f"Wrote {path}\n"
     profile = read_profile(path)
     assert profile.name == "mine"

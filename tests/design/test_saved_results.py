@@ -133,7 +133,6 @@ DAMAGE: list[tuple[str, dict[str, Any] | Change, str]] = [
     ("machines, pair", {"analyses": {}}, "analyses: expected a list"),
     ("machines, pair", {"extra": 1}, "unknown key 'extra'"),
     ("machines, pair", {"analyses": []}, "at least one axis"),
-    ("machines, pair", {"sentences": []}, "sentences: does not follow from the rest"),
     ("machines, pair", {"analyses": [{"model": "x"}] * 2}, r"analyses\[0\]: missing key"),
     ("gaps", lambda data: {"rows": data["rows"][1:]}, "rows are no full grid"),
     ("gaps", lambda data: {"points": data["points"][::-1]}, "points: does not follow"),
@@ -146,7 +145,6 @@ DAMAGE: list[tuple[str, dict[str, Any] | Change, str]] = [
     ("ridge", {"axes": {"size": [1.0, 2.0, 4.0, 8.0]}}, "the axis is balance"),
     ("ridge", {"hardware": []}, "derive from one machine"),
     ("ridge", {"rows": []}, "no full grid"),
-    ("ridge", {"summary": "a wins"}, "summary: does not follow"),
     (
         "ridge",
         lambda data: {"rows": [{**each, "eager_min_time_s": None} for each in data["rows"]]},
