@@ -102,7 +102,21 @@ class Predicted:
 
 
 class OperatorPredictor(Protocol):
-    """Interface of predictors; ``notes`` accompany every prediction."""
+    """Interface of predictors of operators."""
+
+    def predict(self, placements: Sequence[Placement], threads: int, /) -> Predicted:
+        """Return predictions for placed operators and for the pass."""
+        ...
+
+    def operators(
+        self, placements: Sequence[Placement], threads: int, /
+    ) -> tuple[Prediction | None, ...]:
+        """Return predictions for the operators alone."""
+        ...
+
+
+class MachinePredictor(OperatorPredictor, Protocol):
+    """Interface of predictors of a machine; ``notes`` accompany every prediction."""
 
     @property
     def notes(self) -> tuple[str, ...]: ...
@@ -116,14 +130,4 @@ class OperatorPredictor(Protocol):
         self, placements: Sequence[Placement], run: Run, threads: int
     ) -> EarlierRun | None:
         """Return the last measurement of such a pass on this machine, if any."""
-        ...
-
-    def predict(self, placements: Sequence[Placement], threads: int, /) -> Predicted:
-        """Return predictions for placed operators and for the pass."""
-        ...
-
-    def operators(
-        self, placements: Sequence[Placement], threads: int, /
-    ) -> tuple[Prediction | None, ...]:
-        """Return predictions for the operators alone."""
         ...

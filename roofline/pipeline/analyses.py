@@ -30,7 +30,12 @@ from roofline.design.comparison.result import Comparison
 from roofline.design.compilation import Compilation
 from roofline.errors import HardwareError, InputError, argument
 from roofline.latency.gpu.predictor import GpuPredictor
-from roofline.latency.prediction import OperatorPredictor, Predicted, RunPrediction
+from roofline.latency.prediction import (
+    MachinePredictor,
+    OperatorPredictor,
+    Predicted,
+    RunPrediction,
+)
 from roofline.latency.samples import PassTimes
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
@@ -273,7 +278,7 @@ def assemble_analysis(
     cold: bool = False,
     predictor: OperatorPredictor | Predicted | None = None,
     timed: PassTimes | None = None,
-    history: OperatorPredictor | None = None,
+    history: MachinePredictor | None = None,
 ) -> Analysis:
     """Return the analysis of a pass on a machine; `notes` come first in its warnings.
 

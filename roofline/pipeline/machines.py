@@ -17,7 +17,7 @@ from roofline.latency.allocator import DEFAULT, Allocator, allocator_here
 from roofline.latency.calibration import Calibration
 from roofline.latency.gpu.chips import chip_of
 from roofline.latency.gpu.predictor import GpuPredictor
-from roofline.latency.prediction import OperatorPredictor
+from roofline.latency.prediction import MachinePredictor
 from roofline.latency.prediction_cache import PredictionCache
 from roofline.latency.predictor import Predictor
 from roofline.latency.samples import RunSample
@@ -113,7 +113,7 @@ def host_environment() -> Environment:
 
 def load_predictor(
     profile: HardwareProfile, named: Hardware | None, run: Run, *, no_cache: bool = False
-) -> OperatorPredictor | None:
+) -> MachinePredictor | None:
     """Return the predictor of a machine for a run; None where nothing similar was measured.
 
     CPUs have their own calibration data, NVIDIA GPUs what was learned from public measurements.

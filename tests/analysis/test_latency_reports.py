@@ -14,7 +14,7 @@ from roofline.analysis.drawing import subtitle_of, title_of
 from roofline.analysis.grouping import grouping_key
 from roofline.analysis.points import points_of
 from roofline.analysis.words import above_roofline, kind_of_time, modules_of, why_not_predicted
-from roofline.core.blocks import Grid, View
+from roofline.core.blocks import Grid, KeyValueBlock, View
 from roofline.core.sampling import Sample, digits_of, interval_cell, interval_text
 from roofline.latency.prediction import RunPrediction
 from roofline.latency.samples import RunMeasurement
@@ -473,9 +473,11 @@ def test_calls_with_equal_cells_share_a_row() -> None:
 
 def test_verbose_reports_have_the_ridge_of_each_level() -> None:
     analysis = resnet()
-    lines = dict(analysis.report(View(verbose=True)).blocks[0].lines)
+    verbose, short = (analysis.report(view).blocks[0] for view in (View(verbose=True), View()))
+    assert isinstance(verbose, KeyValueBlock) and isinstance(short, KeyValueBlock)
+    lines = dict(verbose.lines)
     roof = Roof(analysis.hardware, analysis.threads)
     for each in roof.levels:
         assert f"{each.level.name} " in lines["Ridges"]
     assert "float32" in lines["Ridges"]
-    assert "Ridges" not in dict(analysis.report().blocks[0].lines)
+    assert "Ridges" not in dict(short.lines)

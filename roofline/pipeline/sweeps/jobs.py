@@ -26,7 +26,7 @@ from roofline.core.text import printable
 from roofline.design.comparison.axes import Value
 from roofline.design.comparison.cells import Cell, cell_of
 from roofline.errors import RooflineError, error_text
-from roofline.latency.prediction import OperatorPredictor
+from roofline.latency.prediction import MachinePredictor
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.analyses import assemble_analysis
 from roofline.pipeline.runs import CapturedPass, Workload, build_workload
@@ -119,7 +119,7 @@ class Machine:
 
     profile: HardwareProfile
     threads: int
-    predictor: OperatorPredictor | None = None
+    predictor: MachinePredictor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
