@@ -63,7 +63,6 @@ BASE = Learned(
         "winograd 4": 0.6,
         "transform": 1.0,
         "choice": 6.0,
-        "start_s": 2e-5,
     },
     gemm={},
     shared={"norm": 4.0, "start_s": 4e-6, "latency_s": 4e-7},
@@ -77,7 +76,7 @@ HOST_S = {
     "elementwise": 1e-5,
     "softmax": 2e-5,
     "layer norm": 5e-5,
-    "convolution": 1e-5,
+    "convolution": 2e-4,
     "float32 linear": 6e-5,
     "float32 batched": 4.2e-5,
 }

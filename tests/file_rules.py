@@ -335,6 +335,7 @@ hardware = table(
         "description": (text, ""),
         "aliases": (several(name), []),
         "multiprocessors": (maybe(whole(1)), None),
+        "power_limit_w": (maybe(positive), None),
         "host": (maybe(HOST), None),
         "effort": (word("quick", "default", "thorough", "unspecified"), "unspecified"),
         "clock": (maybe(CLOCK), None),
@@ -349,6 +350,7 @@ hardware = table(
     threads_agree,
     nearest_first,
     lambda it: need(it["device"] != "cpu" or it["multiprocessors"] is None, "a CPU has none"),
+    lambda it: need(it["device"] != "cpu" or it["power_limit_w"] is None, "a CPU has none"),
     lambda it: one_of_each(it["aliases"]),
     lambda it: one_of_each(level["name"] for level in it["memory"]),
     lambda it: one_of_each(

@@ -102,9 +102,9 @@ def test_every_number_says_where_it_is_from_and_how_it_follows() -> None:
     for each in profile.provenances():
         assert (each.source, each.reference, each.date) == ("datasheet", "the article", "2026-01")
     assert arithmetic_lines(profile) == [
-        "float64 avx512 fma: 16 cores x 4.5 GHz x 2 pipes x 8 lanes x 2 FLOP = 2.30 TFLOP/s"
+        "float64 AVX-512 FMA: 16 cores x 4.5 GHz x 2 pipes x 8 lanes x 2 FLOP = 2.30 TFLOP/s"
         " (1 core: 144 GFLOP/s)",
-        "float32 avx512 fma: 16 cores x 4.5 GHz x 2 pipes x 16 lanes x 2 FLOP = 4.61 TFLOP/s"
+        "float32 AVX-512 FMA: 16 cores x 4.5 GHz x 2 pipes x 16 lanes x 2 FLOP = 4.61 TFLOP/s"
         " (1 core: 288 GFLOP/s)",
         "DRAM: 4 channels x 3000 MT/s x 8 byte = 96.0 GB/s",
     ]

@@ -183,7 +183,7 @@ def _float32_convolutions(group: _Group) -> Array:
         winograd_s = product_s(tiles, k, points, share)
         winograd_s = winograd_s + constants["transform"] * moved / (0.8 * chip.dram_bytes_per_s)
         found = found + np.where(is_usual, winograd_s ** -constants["choice"], 0.0)
-    return found ** (-1 / constants["choice"]) + constants["start_s"]
+    return found ** (-1 / constants["choice"]) + group.shared["start_s"]
 
 
 def _softmax(group: _Group) -> Array:
