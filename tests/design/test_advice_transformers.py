@@ -37,7 +37,7 @@ _PUBLIC = ("hf:gpt2", "hf:t5", "swin_t", "vit_b_16", "hf:bert")
 def test_planted_flaws_are_found_and_others_are_not(subject: advice_flaws.Subject) -> None:
     if subject.name.startswith("hf:"):
         pytest.importorskip("transformers")
-    analysis = subject.analysis("10980xe")
+    analysis = subject.analysis("mi300x")
     assert all(each.basis == "bound" for each in analysis.findings)
     if subject.rule:
         assert advice_flaws.planted(subject, analysis)
