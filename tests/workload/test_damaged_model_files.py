@@ -52,7 +52,7 @@ def test_a_file_that_is_cut_short_anywhere(suffix: str, tmp_path: Path) -> None:
         ("a.pt", b"something", "neither a zip nor a pickle"),
         ("a.h5", b"\x89HDF", "a Keras model; export it as .onnx"),
         ("a.gguf", b"GGUF", "weights for llama.cpp without a model"),
-        ("a.safetensors", b"\0" * 9, "file.py:Model --weights FILE"),
+        ("a.safetensors", b"\0" * 9, "file.py:Model and weights"),
         ("a.engine", b"ftrt", "a TensorRT engine, compiled for one GPU"),
         # Names are taken as they are: spaces, colons, other letters.
         ("a: b é ü 模型.pt2", b"something", "not a zip"),
