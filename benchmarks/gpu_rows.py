@@ -186,7 +186,6 @@ def operators(folder: Path) -> list[Measured]:
                 k=float(row.width),
                 elements=elements,
                 dram_bytes=byte,
-                traffic_bytes=byte,
             )
         )
         kinds.append(kind if kind in ("softmax", "layer norm") else "elementwise")
@@ -204,9 +203,7 @@ def _product(
         m=float(m),
         n=float(n),
         k=float(k),
-        is_linear=operator == "linear",
         dram_bytes=float(byte),
-        traffic_bytes=float(byte),
     )
 
 
@@ -248,7 +245,6 @@ def convolutions(folder: Path) -> list[Measured]:
                 k=float(row.in_channels),
                 taps=float(taps),
                 dram_bytes=byte,
-                traffic_bytes=byte,
             )
         )
     kinds, types = ["convolution"] * len(table), ["float32"] * len(table)
@@ -384,8 +380,8 @@ def vision_kernels(model: str, batch: int, size: int, *, is_last: bool) -> tuple
     fused: Counter[tuple[Kernel, tuple[float, ...]]] = Counter()
     pairs = fused_records(placed.records, fused_traffic(placed.records))
     steady = trace_residency([record for _, record in pairs]).steady
-    for (members, record), reuses in zip(pairs, steady, strict=True):
-        one = fused_kernel_of([placed.records[each] for each in members], record, 0.0)
+    for (members, _), reuses in zip(pairs, steady, strict=True):
+        one = fused_kernel_of([placed.records[each] for each in members], 0.0)
         if one is not None:
             fused[one, _missing(reuses)] += 1
     flat = [[(each, n, byte) for (each, byte), n in of.items()] for of in (eager, fused)]

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from roofline.latency.samples import EarlierRun
-from roofline.placement import Placement
+from roofline.placement import Placement, Roof
 from roofline.run import Run
+from roofline.workload.fusion import FusedOperator
+from roofline.workload.operators import OperatorRecord
 
 FAULTS_MATTER = 0.03
 """Share of a pass from which page faults are reported, and advice avoids them."""
@@ -130,4 +132,10 @@ class MachinePredictor(OperatorPredictor, Protocol):
         self, placements: Sequence[Placement], run: Run, threads: int
     ) -> EarlierRun | None:
         """Return the last measurement of such a pass on this machine, if any."""
+        ...
+
+    def predict_compiled(
+        self, records: Sequence[OperatorRecord], fused: Sequence[FusedOperator], roof: Roof
+    ) -> RunPrediction | None:
+        """Return the prediction of a pass under torch.compile, if any."""
         ...

@@ -14,9 +14,10 @@ from roofline.latency.learning import Z_80
 from roofline.latency.prediction import FAULTS_MATTER, Predicted, Prediction, RunPrediction
 from roofline.latency.samples import EarlierRun, OperatorFeatures
 from roofline.machine.core_state import CoreState
-from roofline.placement import Placement
+from roofline.placement import Placement, Roof
 from roofline.run import Run
-from roofline.workload.operators import State
+from roofline.workload.fusion import FusedOperator
+from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.page_faults import PageFaults, count_page_faults, fault_free_settings
 
 _FAULT_DEVIATION = 0.2
@@ -60,6 +61,12 @@ class Predictor:
         return self.calibration.earlier_run(
             features, channels_last=run.channels_last, train=run.train
         )
+
+    def predict_compiled(
+        self, records: Sequence[OperatorRecord], fused: Sequence[FusedOperator], roof: Roof
+    ) -> None:
+        """Return None: calibrations are of eager passes."""
+        del records, fused, roof
 
     def predict(self, placements: Sequence[Placement], threads: int, /) -> Predicted:
         """Return predictions of operators on a number of threads, and of their pass."""

@@ -29,7 +29,6 @@ from roofline.design.advice.rules import findings_of
 from roofline.design.comparison.result import Comparison
 from roofline.design.compilation import Compilation
 from roofline.errors import HardwareError, InputError, argument
-from roofline.latency.gpu.predictor import GpuPredictor
 from roofline.latency.prediction import (
     MachinePredictor,
     OperatorPredictor,
@@ -290,8 +289,8 @@ def assemble_analysis(
     fused = fused_traffic(capture.records, flow)
     predicted = predictor or Predicted()
     compiled = None
-    if isinstance(predictor, GpuPredictor) and not cold and not capture.run.train:
-        compiled = predictor.predict_compiled(capture.records, fused, roof)
+    if history is not None and not cold and not capture.run.train:
+        compiled = history.predict_compiled(capture.records, fused, roof)
     if not isinstance(predicted, Predicted):
         predicted = predicted.predict(placements, roof.threads)
     known = predicted.operators or (None,) * len(placements)

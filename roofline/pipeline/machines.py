@@ -15,8 +15,6 @@ from roofline.core.progress import Progress
 from roofline.errors import FileFormatError, HardwareError, InputError, argument
 from roofline.latency.allocator import DEFAULT, Allocator, allocator_here
 from roofline.latency.calibration import Calibration
-from roofline.latency.gpu.chips import chip_of
-from roofline.latency.gpu.predictor import GpuPredictor
 from roofline.latency.prediction import MachinePredictor
 from roofline.latency.prediction_cache import PredictionCache
 from roofline.latency.predictor import Predictor
@@ -118,8 +116,13 @@ def load_predictor(
 
     CPUs have their own calibration data, NVIDIA GPUs what was learned from public measurements.
     """
-    if profile.device == "cuda" and run.device == "cuda" and (chip := chip_of(profile)):
-        return GpuPredictor(chip=chip)
+    if profile.device == "cuda" and run.device == "cuda":
+        # Analyses on CPUs start without these modules.
+        from roofline.latency.gpu.chips import chip_of
+        from roofline.latency.gpu.predictor import GpuPredictor
+
+        if chip := chip_of(profile):
+            return GpuPredictor(chip=chip)
     return load_calibrated(profile, named, run, no_cache=no_cache)
 
 

@@ -26,6 +26,7 @@ from roofline.workload.capture.passes import capture
 from roofline.workload.inputs import Inputs
 from roofline.workload.models.sources import Function
 from roofline.workload.operators import State
+from tests.unknown_operator import mystery
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -113,7 +114,7 @@ GPUS = ("p4", "p100", "v100-pcie-32gb", "t4", "a100", "rtx-3090", "rtx4090", "l4
 
 def gemm(m: float, n: float, k: float, dtype: str = "float32") -> Kernel:
     byte = (m * k + k * n + m * n) * (4 if dtype == "float32" else 2)
-    return Kernel(kind="gemm", dtype=dtype, m=m, n=n, k=k, is_linear=True, dram_bytes=byte)
+    return Kernel(kind="gemm", dtype=dtype, m=m, n=n, k=k, dram_bytes=byte)
 
 
 def add(elements: float) -> Kernel:
@@ -285,3 +286,39 @@ def test_a_measurement_of_the_judged_chip_is_refused(monkeypatch: pytest.MonkeyP
     with pytest.raises(gpu_accuracy.LeakError, match="a100"):
         gpu_accuracy.learn_without(data, gpu_rows.chip("NVIDIA A100-PCIE-40GB")[0])
     assert not data.without("a100").rows
+
+
+def test_an_operator_of_unknown_arithmetic_is_not_predicted() -> None:
+    found = roofline.analyze(lambda x: mystery(x).relu(), (64, 64), hardware="t4")
+
+    unknown, relu = [each for each in found.operators if each.state is not State.FREE]
+    assert unknown.state is State.UNKNOWN and unknown.predicted_s is None
+    assert relu.predicted_s
+    assert found.prediction is None and found.compiled_prediction is None
+
+
+def test_products_without_a_formula_are_not_taken_for_traffic() -> None:
+    integers = torch.ones(32, 32, dtype=torch.int8)
+    (row,) = roofline.analyze(
+        lambda x, y: torch._int_mm(x, y), [integers, integers], hardware="t4"
+    ).operators
+
+    assert row.macs == 32**3
+    assert row.predicted_s is None
+
+
+@pytest.mark.parametrize("name", ["t4", "rtx4090", "h100", "b200"])
+@pytest.mark.parametrize("model", ["resnet18", "mobilenet_v2", "vit_b_16"])
+def test_no_prediction_is_below_the_minimum_time(name: str, model: str) -> None:
+    """Activations of one image stay in a large L2, whose bandwidth bounds them."""
+    found = roofline.analyze(model, hardware=name)
+
+    for row in found.operators:
+        if row.state is not State.FREE:
+            assert row.predicted_s is not None
+            assert row.eager_min_time_s is not None
+            assert row.predicted_s >= row.eager_min_time_s
+    assert found.prediction is not None
+    assert found.compiled_prediction is not None
+    assert found.totals.model_min_time_s is not None
+    assert found.compiled_prediction.predicted_s >= found.totals.model_min_time_s

@@ -28,9 +28,9 @@ class Kernel:
 
     Products have ``batch`` times ``m`` x ``n`` outputs of ``k`` terms; convolutions are products of
     ``taps`` terms per channel ``k`` (outputs by channels), attention has ``m`` queries and ``n``
-    keys of ``k`` channels. Reductions have rows of ``k`` elements. ``is_linear``: the second matrix
-    is stored transposed, as weights are. ``dram_bytes`` miss the L2 cache, ``traffic_bytes`` are
-    those of all operands, ``layout_bytes`` those of images that a convolution converts.
+    keys of ``k`` channels. Reductions have rows of ``k`` elements. ``flop`` are those of depthwise
+    convolutions, ``dram_bytes`` miss the L2 cache, ``layout_bytes`` are those of images that a
+    convolution converts.
     """
 
     kind: str
@@ -41,16 +41,20 @@ class Kernel:
     k: float = 0.0
     taps: float = 1.0
     elements: float = 0.0
-    is_linear: bool = False
     flop: float = 0.0
     dram_bytes: float = 0.0
-    traffic_bytes: float = 0.0
     layout_bytes: float = 0.0
 
     @property
     def is_product(self) -> bool:
         """True for matrix products, convolutions and attention, which matrix units compute."""
         return self.kind in (*GEMMS, *CONVOLUTIONS, *ATTENTION)
+
+
+def has_formula(record: OperatorRecord, kernel: Kernel) -> bool:
+    """Return True if all arithmetic of an operator is known, and its products have a formula."""
+    is_product = kernel.is_product or kernel.kind in DEPTHWISE
+    return record.state is not State.UNKNOWN and (is_product or not record.work.macs)
 
 
 def kernel_of(placement: Placement) -> Kernel:
@@ -65,8 +69,6 @@ def _sized(record: OperatorRecord, dram_bytes: float) -> Kernel:
     shared: _Sizes = {
         "dtype": largest.dtype.name if largest else "float32",
         "elements": float(max((each.elements for each in operands), default=0)),
-        "flop": float(record.work.min_flop or 0),
-        "traffic_bytes": float(record.work.traffic_bytes),
     }
     sizes = _product(record) or _convolution(record) or _attention(record) or _other(record)
     merged: _Sizes = {**shared, "dram_bytes": dram_bytes, **sizes}
@@ -77,10 +79,8 @@ _KEPT_ALONE = ("gather", "pooling", "resampling", "concatenation", "transposing 
 _REDUCTIONS = ("softmax", "layer norm", "reduction")
 
 
-def fused_kernel_of(
-    members: Sequence[OperatorRecord], fused: OperatorRecord, dram_bytes: float
-) -> Kernel | None:
-    """Return the kernel of fused operators, of which `fused` has the operands in memory.
+def fused_kernel_of(members: Sequence[OperatorRecord], dram_bytes: float) -> Kernel | None:
+    """Return the kernel of fused operators, with the bytes of its operands that miss L2.
 
     A product gives the kernel its kind, else a reduction; None if all operators are free.
     """
@@ -88,12 +88,11 @@ def fused_kernel_of(
     found = [_sized(each, 0.0) for each in at_work]
     if not found:
         return None
-    byte: _Sizes = {"dram_bytes": dram_bytes, "traffic_bytes": float(fused.work.traffic_bytes)}
     for each in found:
         if each.is_product or each.kind in DEPTHWISE:
-            return replace(each, **byte)
+            return replace(each, dram_bytes=dram_bytes)
     if len(found) == 1 and found[0].kind in _KEPT_ALONE:
-        return replace(found[0], kind=f"fused {found[0].kind}", **byte)
+        return replace(found[0], kind=f"fused {found[0].kind}", dram_bytes=dram_bytes)
     largest = max(found, key=lambda each: each.elements)
     rows = next((each for each in found if each.kind in _REDUCTIONS), None)
     return Kernel(
@@ -101,7 +100,7 @@ def fused_kernel_of(
         dtype=largest.dtype,
         k=rows.k if rows else 1.0,
         elements=largest.elements,
-        **byte,
+        dram_bytes=dram_bytes,
     )
 
 
@@ -126,7 +125,6 @@ def _product(record: OperatorRecord) -> _Sizes | None:
         "m": float(rows),
         "n": float(columns),
         "k": float(inner),
-        "is_linear": batch == 1,
     }
 
 
@@ -158,6 +156,7 @@ def _convolution(record: OperatorRecord) -> _Sizes | None:
         "n": float(outer),
         "k": float(inner),
         "taps": float(taps),
+        "flop": float(record.work.min_flop or 2 * output.elements * inner * taps),
         "layout_bytes": float(converted),
     }
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from roofline.core.text import counted
 from roofline.latency.gpu.chips import Chip
-from roofline.latency.gpu.kernels import Kernel, fused_kernel_of, kernel_of
+from roofline.latency.gpu.kernels import Kernel, fused_kernel_of, has_formula, kernel_of
 from roofline.latency.gpu.learned import Group, Learned, shipped
 from roofline.latency.gpu.times import product_type, seconds
 from roofline.latency.learning import Z_80
@@ -29,7 +29,7 @@ _HOST_DEVIATION = 0.4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuPredictor:
-    """Predictor of one GPU from its data sheet; an `OperatorPredictor`."""
+    """Predictor of one GPU from its data sheet; a `MachinePredictor`."""
 
     chip: Chip
     learned: Learned = field(default_factory=shipped)
@@ -72,24 +72,26 @@ class GpuPredictor:
         """Return the prediction of a pass that a compiler fused; None where one is missing."""
         pairs = fused_records(records, fused)
         steady = trace_residency([kernel for _, kernel in pairs]).steady
-        kernels = [
-            found
-            for (members, kernel), reuses in zip(pairs, steady, strict=True)
-            for found in [
-                fused_kernel_of(
-                    [records[each] for each in members],
-                    kernel,
-                    float(list(roof.level_bytes(reuses).values())[-1]),
-                )
-            ]
-            if found is not None
-        ]
-        if not kernels or not self.learned.compiled or not all(map(self._group, kernels)):
+        kernels: list[Kernel] = []
+        least_s: list[float] = []
+        for (members, kernel), reuses in zip(pairs, steady, strict=True):
+            level_bytes = roof.level_bytes(reuses)
+            done = [records[each] for each in members]
+            found = fused_kernel_of(done, float(list(level_bytes.values())[-1]))
+            if found is None:
+                continue
+            is_counted = all(each.state is not State.UNKNOWN for each in done)
+            if not is_counted or self._group(found) is None:
+                return None
+            kernels.append(found)
+            written_bytes = sum(each.byte for each in kernel.outputs)
+            least_s.append(roof.memory_bound(level_bytes, written_bytes)[0] or 0.0)
+        if not kernels or not self.learned.compiled:
             return None
         times = seconds(kernels, self.chip, self.learned, compiled=True)
         known = [
-            self._prediction(kernel, float(time_s))
-            for kernel, time_s in zip(kernels, times, strict=True)
+            self._prediction(kernel, max(float(time_s), least))
+            for kernel, time_s, least in zip(kernels, times, least_s, strict=True)
         ]
         return self._run(known, len(kernels))
 
@@ -102,11 +104,17 @@ class GpuPredictor:
             place for place, each in enumerate(placements) if each.record.state is not State.FREE
         ]
         kernels = {place: kernel_of(placements[place]) for place in at_work}
-        known = {place: each for place, each in kernels.items() if self._group(each)}
+        known = {
+            place: each
+            for place, each in kernels.items()
+            if self._group(each) and has_formula(placements[place].record, each)
+        }
         times = seconds(list(known.values()), self.chip, self.learned)
         found: list[Prediction | None] = [None] * len(placements)
         for (place, kernel), time_s in zip(known.items(), times, strict=True):
-            found[place] = self._prediction(kernel, float(time_s))
+            # Formulas know DRAM and arithmetic; L2 and boost clocks can make the minimum longer.
+            least_s = placements[place].eager_min_time_s or 0.0
+            found[place] = self._prediction(kernel, max(float(time_s), least_s))
         return tuple(found)
 
     def _group(self, kernel: Kernel) -> Group | None:

@@ -136,7 +136,7 @@ def _gemms(group: _Group) -> Array:
 
 
 def _products(group: _Group) -> Array:
-    """Return the times of convolutions on tensor cores, as products of tiles with idle group."""
+    """Return the times of convolutions on tensor cores, as products of tiles with idle columns."""
     inner = group.of("k") * group.of("taps") + group.constants.prologue
     outer = group.of("n") + group.constants.idle
     flop = 2 * group.of("batch") * group.of("m") * outer * inner
