@@ -1,12 +1,13 @@
 """Public measurements of GPUs: kernels with their times, to learn from and to judge.
 
 A row that cannot be used is left out and counted in `REFUSED`, with its reason. Captures of timm's
-models are kept in `build/gpu-captures`: one takes half a second or more.
+models are kept in `build/gpu-captures-…`, by what defines kernels: one takes half a second.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 import math
 import re
@@ -364,7 +365,10 @@ _FAMILY = re.compile(r"((?:tf_)?[a-z]*).*")
 Kept = list[tuple[Kernel, int, tuple[float, ...]]]
 """Kernels, their calls, and the bytes that miss each of `_CAPACITIES`."""
 
-_memory = Memory(ROOT / "build" / "gpu-captures", verbose=0)
+_KERNELS = (ROOT / "roofline" / "latency" / "gpu" / "kernels.py").read_bytes()
+_memory = Memory(
+    ROOT / "build" / f"gpu-captures-{hashlib.sha256(_KERNELS).hexdigest()[:8]}", verbose=0
+)
 
 
 @_memory.cache
