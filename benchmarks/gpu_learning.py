@@ -362,6 +362,9 @@ class Data:
     eager: Sequence[Sequence[Whole]] = ()
     compiled: Sequence[Sequence[Whole]] = ()
     language: Sequence[Whole] = ()
+    traces: Sequence[Measured] = ()
+    traced: Sequence[Whole] = ()
+    """Operators of traces, and their sums: never learned from, for deviations on other chips."""
 
     def without(self, left_out: str) -> Data:
         """Return the measurements of all other chips."""
@@ -374,14 +377,18 @@ class Data:
             eager,
             compiled,
             [each for each in self.language if chip(each.device)[0] != left_out],
+            [each for each in self.traces if each.chip != left_out],
+            [each for each in self.traced if chip(each.device)[0] != left_out],
         )
 
     @property
     def chips(self) -> set[str]:
         """Chips of all measurements."""
         devices = [each[0].device for of in (self.eager, self.compiled) for each in of if each]
-        devices += [each.device for each in self.language]
-        return {each.chip for each in self.rows} | {chip(device)[0] for device in devices}
+        devices += [each.device for each in (*self.language, *self.traced)]
+        return {each.chip for each in (*self.rows, *self.traces)} | {
+            chip(device)[0] for device in devices
+        }
 
 
 def scale(errors: Sequence[np.ndarray]) -> float:
@@ -435,13 +442,13 @@ def host_of(rows: Measured, host_s: Mapping[str, float]) -> float:
 
 _GROUPS: tuple[tuple[str, tuple[str, ...], tuple[str, ...], str], ...] = (
     ("float32 products", GEMMS, ("float32",), OPERATORS),
-    ("16-bit products", GEMMS, ("bfloat16", "float16"), PRODUCTS),
-    ("float8 products", GEMMS, ("float8_e4m3fn",), PRODUCTS),
-    ("float8 products with block scales", GEMMS, (FLOAT8_BLOCK,), PRODUCTS),
+    ("16-bit products", ("gemm",), ("bfloat16", "float16"), PRODUCTS),
+    ("float8 products", ("gemm",), ("float8_e4m3fn",), PRODUCTS),
+    ("float8 products with block scales", ("gemm",), (FLOAT8_BLOCK,), PRODUCTS),
     ("float32 convolutions", CONVOLUTIONS, ("float32",), OPERATORS),
-    ("softmax", ("softmax",), ("float32", "float16", "bfloat16"), OPERATORS),
-    ("layer norms", ("layer norm",), ("float32", "float16", "bfloat16"), OPERATORS),
-    ("elementwise operators", ("pointwise", "gelu", "add", "multiply"), FLOATS, OPERATORS),
+    ("softmax", ("softmax",), ("float32",), OPERATORS),
+    ("layer norms", ("layer norm",), ("float32",), OPERATORS),
+    ("elementwise operators", ("pointwise", "gelu", "add", "multiply"), ("float32",), OPERATORS),
 )
 """Subjects, kinds and types of single operators, with their source."""
 
@@ -471,6 +478,7 @@ def learn(data: Data) -> Learned:
                     chips=len({each.chip for each in chosen}),
                     rows=sum(len(each.kernels) for each in chosen),
                     deviation=deviation(chosen, fit, learned),
+                    far_deviation=0.0,
                     architectures=tuple(
                         sorted({chip(each.device)[1].architecture for each in chosen})
                     ),
@@ -490,30 +498,48 @@ def learn(data: Data) -> Learned:
     seen = {
         "chips": len({chip(each)[0] for each in devices}),
         "rows": sum(len(each) for each in data.eager),
+        # Sums of operators were measured: one operator errs more than their sum.
+        "deviation": 2 * whole,
+        "far_deviation": 0.0,
         "architectures": tuple(sorted({chip(each)[1].architecture for each in devices})),
         "source": VISION,
     }
-    # Sums of operators were measured: one operator errs more than their sum.
-    one = 2 * whole
-    units = (*CONVOLUTIONS, *ATTENTION)
-    groups += [
-        Group(
-            subject="models under AMP",
-            kinds=(*units, *DEPTHWISE),
-            types=("float16", "bfloat16", "tf32"),
-            deviation=one,
-            **seen,
-        ),
-        Group(
-            subject="attention and depthwise convolutions in float32, from 16 bits",
-            kinds=(*ATTENTION, *DEPTHWISE),
-            types=("float32",),
-            deviation=one,
-            **{**seen, "architectures": ()},
-        ),
-        Group(subject="other operators", kinds=(), types=PLAIN, deviation=one, **seen),
+    half, unmeasured = ("float16", "bfloat16"), {**seen, "architectures": ()}
+    units = (*CONVOLUTIONS, *ATTENTION, *DEPTHWISE)
+    for subject, kinds, types, of in (
+        ("models under AMP", units, (*half, "tf32"), seen),
+        ("batched 16-bit products, from single ones", ("batched gemm",), half, unmeasured),
+        ("float32 attention, from 16 bits", (*ATTENTION, *DEPTHWISE), ("float32",), unmeasured),
+        ("other operators", (), PLAIN, seen),
+    ):
+        groups.append(Group(subject=subject, kinds=kinds, types=types, **of))
+    learned = replace(learned, groups=tuple(groups))
+    return replace(
+        learned,
+        groups=tuple(replace(each, far_deviation=_far(each, data, learned)) for each in groups),
+        pass_deviation=whole,
+        pass_far_deviation=max(2 * whole, _far_of_passes(data, learned)),
+    )
+
+
+def _far(group: Group, data: Data, learned: Learned) -> float:
+    """Return the deviation of a group on other architectures: twice that on known ones.
+
+    That of operators of traces, if it is larger.
+    """
+    errors = [
+        np.log(seconds(each.table, profile, learned) / each.time_s)
+        for each in data.traces
+        for profile in [chip(each.device)[1]]
+        for found in [learned.group(each.kind, each.type, profile.architecture)]
+        if found is group and profile.architecture not in group.architectures
     ]
-    return replace(learned, groups=tuple(groups), pass_deviation=whole)
+    return max(2 * group.deviation, scale(errors) if errors else 0.0)
+
+
+def _far_of_passes(data: Data, learned: Learned) -> float:
+    errors = [np.log(Runs([each]).seconds(learned) / each.time_s) for each in data.traced]
+    return scale(errors) if errors else 0.0
 
 
 def whole_s(wholes: Sequence[Whole], learned: Learned) -> np.ndarray:
@@ -566,6 +592,7 @@ COMPILED = AMP.format("pt291-cu128-4090-dynamo"), "rtx4090"
 def measurements(folder: Path) -> Data:
     """Return all measurements of a folder."""
     file, device = COMPILED
+    traces, traced = gpu_rows.traces(folder)
     return Data(
         rows=[
             *gpu_rows.operators(folder),
@@ -577,6 +604,8 @@ def measurements(folder: Path) -> Data:
             gpu_rows.vision_models(gpu_rows.vision_rows(folder, file), device, is_fused=True)
         ],
         language=gpu_rows.language_models(folder),
+        traces=traces,
+        traced=traced,
     )
 
 

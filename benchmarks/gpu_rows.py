@@ -24,10 +24,11 @@ from public_bounds import node_subjects, sampled, timm_model, timm_table
 
 from roofline.errors import RooflineError
 from roofline.latency.gpu.chips import FLOAT8_BLOCK, Chip, chip_of
-from roofline.latency.gpu.kernels import Kernel, fused_kernel_of, kernel_of
+from roofline.latency.gpu.kernels import Kernel, fused_kernel_of, has_formula, kernel_of
 from roofline.latency.gpu.times import Table
 from roofline.machine.catalog import bundled_folder, load_hardware, read_profile
-from roofline.placement import Bound, Placement
+from roofline.pipeline.traces import read_trace
+from roofline.placement import Bound, Placement, Roof
 from roofline.workload.fusion import fused_records, fused_traffic
 from roofline.workload.operators import State
 from roofline.workload.residency import Reuse, trace_residency
@@ -39,6 +40,8 @@ REFUSED: Counter[str] = Counter()
 
 FASTEST_S = 1e-7
 """Times below are no times of kernels."""
+
+SHORT_S = 2e-5
 
 
 @functools.cache
@@ -54,6 +57,18 @@ def chip(device: str) -> tuple[str, Chip]:
     if found is None:
         raise ValueError(f"{device}: no NVIDIA GPU")
     return re.sub(r"^rtx-?", "rtx", profile.name).partition("-")[0], found
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A whole run: kernels of its pass with their numbers of calls, and its time in seconds."""
+
+    device: str
+    name: str
+    family: str
+    kernels: tuple[Kernel, ...]
+    calls: tuple[int, ...]
+    time_s: float
 
 
 def rows_of(table: pd.DataFrame) -> Iterable[Any]:
@@ -252,19 +267,53 @@ def convolutions(folder: Path) -> list[Measured]:
     return _by_device(table, name, kinds, types, kernels)
 
 
+# -- traces ----------------------------------------------------------------------------------------
+
+
+def traces(folder: Path) -> tuple[list[Measured], list[Whole]]:
+    """Return the operators of profiler traces by device, kind and type, and the sums of each trace.
+
+    Each is placed as if the same call had run before it. Copies are left out, which may come from
+    the host. So are single operators below `SHORT_S`: traces show kernels without their start.
+    """
+    rows: dict[tuple[str, str, str], tuple[list[Kernel], list[float]]] = {}
+    wholes: list[Whole] = []
+    for path in sorted((folder / "traces").glob("*.json.gz")):
+        try:
+            trace = read_trace(path)
+            device = trace.hardware.name
+            chip(device)
+        except (RooflineError, ValueError) as error:
+            REFUSED[f"traces/{path.name}: {str(error).partition('; ')[0][:80]}"] += 1
+            continue
+        roof = Roof(trace.hardware, 1)
+        found: list[tuple[Kernel, float]] = []
+        for row in trace.operators:
+            if row.state is State.COUNTED and row.measured_s:
+                record = row.record
+                placed = roof.place(record, trace_residency([record]).steady[0])
+                kernel = kernel_of(placed)
+                if kernel.kind != "copy" and has_formula(record, kernel):
+                    found.append((kernel, row.measured_s))
+        for kernel, time_s in found:
+            if time_s < SHORT_S:
+                continue
+            kernels, times = rows.setdefault((device, kernel.kind, kernel.dtype), ([], []))
+            kernels.append(kernel)
+            times.append(time_s)
+        if found:
+            kernels, times = zip(*found, strict=True)
+            wholes.append(
+                Whole(device, path.name, path.name, kernels, (1,) * len(kernels), sum(times))
+            )
+    measured = [
+        Measured(*label, tuple(kernels), np.array(times), np.zeros(len(times), dtype=bool))
+        for label, (kernels, times) in rows.items()
+    ]
+    return measured, wholes
+
+
 # -- whole language models -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Whole:
-    """A whole run: kernels of its pass with their numbers of calls, and its time in seconds."""
-
-    device: str
-    name: str
-    family: str
-    kernels: tuple[Kernel, ...]
-    calls: tuple[int, ...]
-    time_s: float
 
 
 _LAYER = re.compile(r"(?:layer|h|layers)\.0\.")

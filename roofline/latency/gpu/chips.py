@@ -56,13 +56,18 @@ class Chip:
         """Return the rate of a peak that the power limit allows, in FLOP/s.
 
         Cards of less power lower their clock: energy per FLOP belongs to the process. ``share`` is
-        that of the rate per watt of the generation's flagship, which data sheets give.
+        that of the rate per watt of the generation's flagship, which data sheets give; a board of
+        400 W or more is one itself.
         """
         if self.power_limit_w is None:
             return peak
         of_type = _TENSOR_FLOP_PER_J if is_tensor else _FLOP_PER_J
-        limit = share * self.power_limit_w * of_type[min(self.generation, len(of_type) - 1)]
-        if is_tensor and peak > 1.5 * self.tensor_flop_per_s.get("bfloat16", peak):
+        base = self.tensor_flop_per_s.get("bfloat16", peak) if is_tensor else peak
+        per_j = of_type[min(self.generation, len(of_type) - 1)]
+        if self.power_limit_w >= _FLAGSHIP_W:
+            per_j = max(per_j, base / self.power_limit_w)
+        limit = share * self.power_limit_w * per_j
+        if is_tensor and peak > 1.5 * base:
             limit *= 2
         sharpness = 24
         return peak / (1 + (peak / limit) ** sharpness) ** (1 / sharpness)
@@ -70,6 +75,8 @@ class Chip:
 
 _FLOP_PER_J = (49e9, 54e9, 102e9, 183e9)
 """Float32 peak ÷ power of GTX 1080, RTX 2080 Ti, RTX 3090, RTX 4090, by generation."""
+
+_FLAGSHIP_W = 400
 
 _TENSOR_FLOP_PER_J = (1e9, 0.42e12, 0.78e12, 1.413e12)
 """16-bit peak ÷ power of RTX 2080 Ti, A100 SXM, H100 SXM, by generation of tensor cores."""

@@ -41,8 +41,9 @@ class Group:
 
     ``kinds`` are those of kernels (empty: all others), ``types`` the data types; ``subject`` names
     both in reports. ``chips`` is the number of GPUs, ``rows`` that of measurements, ``deviation``
-    the standard deviation of the logarithm of the time on chips left out of learning.
-    ``architectures`` are those of `Chip`; ``is_bound`` limits predictions to them.
+    the standard deviation of the logarithm of the time on chips left out of learning, on other
+    architectures than ``architectures`` (those of `Chip`) ``far_deviation``: at least twice as
+    large. ``is_bound`` limits predictions to these architectures.
     """
 
     subject: str
@@ -51,6 +52,7 @@ class Group:
     chips: int
     rows: int
     deviation: float
+    far_deviation: float
     architectures: tuple[str, ...]
     source: str
     is_bound: bool = False
@@ -83,6 +85,7 @@ class Learned:
     dispatch_s: float
     groups: tuple[Group, ...]
     pass_deviation: float = 0.0
+    pass_far_deviation: float = 0.0
     script: str = ""
     digest: str = ""
 

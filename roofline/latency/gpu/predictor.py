@@ -20,9 +20,6 @@ from roofline.workload.fusion import FusedOperator, fused_records
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.residency import trace_residency
 
-_WIDER = 2.0
-"""Factor on deviations of a type and architecture without measurements."""
-
 _HOST_DEVIATION = 0.4
 """Deviation of the logarithm of the time of dispatch: hosts differ by twice and more."""
 
@@ -128,7 +125,7 @@ class GpuPredictor:
         group = self._group(kernel)
         assert group is not None
         is_extrapolated = self.chip.architecture not in group.architectures
-        deviation = group.deviation * (_WIDER if is_extrapolated else 1.0)
+        deviation = group.far_deviation if is_extrapolated else group.deviation
         if self.chip.assumed:
             deviation *= math.sqrt(1 + len(self.chip.assumed))
         factor = math.exp(Z_80 * deviation)
@@ -152,19 +149,23 @@ class GpuPredictor:
             )
         if left := [found.learned_from for _, found in at_work if found and found.is_extrapolated]:
             subjects = ", ".join(dict.fromkeys(left))
-            yield f"extrapolated to this architecture: {subjects}; intervals are twice as wide"
+            yield f"extrapolated to this architecture: {subjects}; intervals are wider"
 
     def _run(self, known: Sequence[Prediction], calls: int) -> RunPrediction:
         """Return the prediction of a pass; the host dispatches while the GPU computes.
 
-        Its deviation is that of whole runs on chips left out, twice that where all is extrapolated.
+        Its deviation is that of whole runs on chips left out, of similar and other architectures.
         """
         operators_s = sum(each.predicted_s for each in known)
         host_s = calls * self.learned.dispatch_s
         predicted_s = max(operators_s, host_s)
         far_s = sum(each.predicted_s for each in known if each.is_extrapolated)
         far = far_s / operators_s if operators_s else 0.0
-        deviation = self.learned.pass_deviation * (1 + (_WIDER - 1) * far)
+        near_deviation, far_deviation = (
+            self.learned.pass_deviation,
+            self.learned.pass_far_deviation,
+        )
+        deviation = near_deviation + far * (far_deviation - near_deviation)
         deviation *= math.sqrt(1 + len(self.chip.assumed))
         if host_s > operators_s:
             deviation = math.hypot(deviation, _HOST_DEVIATION)
