@@ -27,7 +27,7 @@ from roofline.cli.options import (
 )
 from roofline.cli.streams import present_result, print_stderr, print_written, progress_bar
 from roofline.core.blocks import View
-from roofline.errors import InputError
+from roofline.errors import IncompleteError, InputError
 
 if TYPE_CHECKING:
     from roofline.workload.formulas.catalog import Missing
@@ -84,9 +84,12 @@ def check(
             print_stderr("--update: --fail-if is not checked against a new baseline")
         print_written((against,))
     elif result.is_new:
-        print_stderr(f"Wrote {against}: there was no baseline, nothing is compared")
+        print_written((against,))
     print_written(output.files)
     result.raise_if_failed()
+    if result.is_new:
+        # In CI a misspelled file must not pass.
+        raise IncompleteError(f"nothing is compared: {against} was missing; it is written now")
 
 
 @command(

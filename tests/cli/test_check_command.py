@@ -92,11 +92,12 @@ def test_a_missing_baseline_is_written_with_its_folder_and_fails_only_on_absolut
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     new = ["--against", "costs/net/b.json"]
-    assert check("before.py:net", *new, "--fail-if", "flop>+0") == 0
+    assert check("before.py:net", *new, "--fail-if", "flop>+0") == 3
     said = capsys.readouterr()
     assert said.out.startswith("before.py:net")
-    assert said.err.splitlines()[-1] == (
-        "Wrote costs/net/b.json: there was no baseline, nothing is compared"
+    assert "Wrote costs/net/b.json" in said.err
+    assert said.err.splitlines()[-1].endswith(
+        "nothing is compared: costs/net/b.json was missing; it is written now"
     )
     assert saved("costs/net/b.json")["flop"] == 216
     # From now on it is compared.
