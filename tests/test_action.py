@@ -51,7 +51,7 @@ def test_a_rise_fails_and_its_table_is_in_the_summary(
         done = subprocess.run(command, cwd=tmp_path, env=environment, check=False)
         return done.returncode, summary.read_text(encoding="utf-8")
 
-    assert check(4)[0] == 0
+    assert check(4)[0] == 3
     assert (tmp_path / "costs" / "net.json").exists()
     code, table = check(4)
     assert (code, "passes" in table) == (0, True)
