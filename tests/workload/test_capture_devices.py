@@ -277,10 +277,11 @@ class Moving(torch.nn.Module):
 def test_a_module_that_moves_itself_to_a_gpu_takes_one_clear_line() -> None:
     with pytest.raises(ModelError) as raised:
         ran(Moving(), (2, 3), device="cuda")
-    assert str(raised.value).endswith(
-        "forward moves the weights of the model to another device or type; remove .cuda() and .to()"
-        " of modules from forward"
-    )
+    advice = {
+        True: "or remove CUDA calls from the model",
+        False: "remove .cuda() and .to() of modules from forward",
+    }
+    assert str(raised.value).endswith(advice[torch.version.cuda is not None])
 
 
 @pytest.mark.parametrize("train", [False, True])
@@ -347,5 +348,5 @@ def test_torch_is_left_as_it_was(device: Device) -> None:
     with pytest.raises(ModelError):
         ran(lambda x: x[7, 7], (2, 3), device=device)
     assert replaced() == before
-    with pytest.raises(RuntimeError, match="not linked with support for cuda"):
+    with pytest.raises(RuntimeError, match=r"not linked with support for cuda|no NVIDIA driver"):
         torch._C._cuda_getDevice() if hasattr(torch._C, "_cuda_getDevice") else torch.Stream("cuda")

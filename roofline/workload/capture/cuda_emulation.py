@@ -66,6 +66,33 @@ def _guards() -> Any:
 
 
 @contextlib.contextmanager
+def _without_hooks() -> Iterator[None]:
+    """Make a build with CUDA look like one without, for the autograd engine.
+
+    The engine asks for the streams of all devices, of which the guard of fakes reports one, and
+    torch then raises without a device. The hooks of a build without CUDA are the base class: their
+    table of virtual functions replaces the other one.
+    """
+    file = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    try:
+        library = ctypes.CDLL(str(file))
+        find_hooks = library._ZN2at6detail12getCUDAHooksEv
+        base = ctypes.c_void_p.in_dll(library, "_ZTVN2at18CUDAHooksInterfaceE")
+    except (OSError, ValueError, AttributeError):
+        yield
+        return
+    find_hooks.restype = ctypes.c_void_p
+    table = ctypes.c_void_p.from_address(find_hooks())
+    original = table.value
+    # Two pointers stand before the first function (Itanium ABI).
+    table.value = ctypes.addressof(base) + 2 * ctypes.sizeof(ctypes.c_void_p)
+    try:
+        yield
+    finally:
+        table.value = original
+
+
+@contextlib.contextmanager
 def emulate_cuda(run: Run) -> Iterator[None]:
     """Make torch treat fake CUDA tensors as real ones, if it has no CUDA."""
     if run.device != "cuda" or torch.cuda.is_available():
@@ -89,6 +116,9 @@ def emulate_cuda(run: Run) -> Iterator[None]:
         if guards is not None and not guards[_CUDA_TYPE]:
             guards[_CUDA_TYPE] = guards[_META_TYPE]
             after.callback(guards.__setitem__, _CUDA_TYPE, None)
+        # cuDNN's recurrent layers read the properties of a device.
+        after.callback(torch._C._set_cudnn_enabled, torch._C._get_cudnn_enabled())
+        torch._C._set_cudnn_enabled(False)
         # A torch function mode would work too, but turns off torch's fast paths.
         for name, method in (("to", _to), ("cuda", _cuda), ("new_tensor", _new_tensor)):
             setattr(FakeTensor, name, method)
@@ -183,7 +213,11 @@ def _run_backward(run: Callable[..., Any]) -> Callable[..., Any]:
     def run_here(
         roots: Any, gradients: Any, keeps: bool, creates_graph: bool, *more: Any, **names: Any
     ) -> Any:
-        with torch.autograd.set_multithreading_enabled(False), _OnCpu(creates_graph):
+        with (
+            torch.autograd.set_multithreading_enabled(False),
+            _OnCpu(creates_graph),
+            _without_hooks(),
+        ):
             return run(roots, gradients, keeps, creates_graph, *more, **names)
 
     return run_here
