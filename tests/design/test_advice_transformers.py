@@ -106,6 +106,15 @@ def test_tables_made_twice_are_named_with_all_their_operators() -> None:
     assert found.predicted_after_s == 0
 
 
+def test_masks_of_the_shape_of_other_tensors_are_equal() -> None:
+    def forward(_: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(3):
+            x = x + torch.ones_like(x).triu()
+        return x
+
+    assert len(found_in(Given(forward), 64, 64)["repeated computation"].operators) == 4
+
+
 @pytest.mark.parametrize(
     "make",
     [

@@ -23,7 +23,7 @@ from roofline.design.advice.subject import (
 )
 from roofline.placement import Roof, arithmetic_dtype
 from roofline.workload.dataflow import Reading
-from roofline.workload.fusion_kinds import is_concatenation, is_copy, is_random
+from roofline.workload.fusion_kinds import aten, is_concatenation, is_copy, is_random
 from roofline.workload.operators import State
 from roofline.workload.tensors import Role
 from roofline.workload.work import COUNTS, Work, traffic_of
@@ -159,6 +159,10 @@ def expanded_heads(subject: Subject) -> list[Proposal]:
 # -- operators computed again ----------------------------------------------------------------------
 
 
+_FILLS = aten("zeros_like ones_like full_like new_zeros new_ones new_full")
+"""Operators that take only the shape and type of their operand."""
+
+
 def repetitions(subject: Subject) -> list[tuple[OperatorRow, OperatorRow]]:
     """Return operators that compute what an earlier one computed, each with the first one."""
     first: dict[object, OperatorRow] = {}
@@ -184,7 +188,7 @@ def repetitions(subject: Subject) -> list[tuple[OperatorRow, OperatorRow]]:
             continue
         key = (
             *(row.op, repr(sorted(row.attributes.items()))),
-            tuple(map(operand, subject.flow.read[row.index])),
+            () if row.op in _FILLS else tuple(map(operand, subject.flow.read[row.index])),
             tuple((each.shape, each.dtype, each.layout) for each in row.outputs),
         )
         earlier = first.setdefault(key, row)
