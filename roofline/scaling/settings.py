@@ -31,7 +31,8 @@ class RankLink:
 
     A message of m bytes takes ``latency_s`` + m / ``bytes_per_s``. A rank sends and receives
     concurrently, each at the full rate; messages share no path. ``is_in_host``: the ranks are
-    processes of one host, whose cores move the bytes. ``note`` is the source of the numbers.
+    processes of one host, whose cores move the bytes. ``reduces``: switches of the link can
+    reduce data (in-network reduction). ``note`` is the source of the numbers.
     """
 
     name: str
@@ -39,6 +40,7 @@ class RankLink:
     latency_s: float
     is_in_host: bool = False
     is_latency_known: bool = True
+    reduces: bool = False
     note: str = ""
 
     def __post_init__(self) -> None:
@@ -58,8 +60,9 @@ class RankLink:
 
     @property
     def description(self) -> str:
-        """Name, bandwidth, latency and source."""
-        return " · ".join(filter(None, (self.name, self.words, self.note)))
+        """Name, bandwidth, latency, in-network reduction and source."""
+        sharp = "in-network reduction" if self.reduces else ""
+        return " · ".join(filter(None, (self.name, self.words, sharp, self.note)))
 
 
 LINKS: Mapping[str, tuple[float, str]] = {
@@ -81,17 +84,23 @@ LINKS: Mapping[str, tuple[float, str]] = {
 }
 """Theoretical bandwidth of links in byte/s per direction (docs/how-to/scaling.md)."""
 
+_REDUCING = ("nvlink4", "nvlink5", "infiniband-")
+"""Links with in-network reduction (NVLink SHARP, InfiniBand SHARP): 8 H100 reduce 275 GB/s, where
+the ranks alone reach at most 257 (https://github.com/NVIDIA/nccl-tests/issues/212)."""
+
 
 def named_link(name: str) -> RankLink | None:
     """Return a link of `LINKS`; None for other names."""
     if (found := LINKS.get(name.strip().lower())) is None:
         return None
     bytes_per_s, note = found
+    word = name.strip().lower()
     return RankLink(
-        name=name.strip().lower(),
+        name=word,
         bytes_per_s=bytes_per_s,
         latency_s=0.0,
         is_latency_known=False,
+        reduces=word.startswith(_REDUCING) and not word.endswith("bridge"),
         note=f"theoretical, {note}",
     )
 
@@ -158,6 +167,7 @@ def rank_link(profile: HardwareProfile, *, at_best: bool) -> RankLink:
         latency_s=latency_s,
         is_latency_known=latency is not None,
         is_in_host=link.source == link.target == BETWEEN_PROCESSES,
+        reduces=link.kernel == "nvlink" and link.peak_bytes_per_s >= LINKS["nvlink4"][0],
         note=f"{where.source} {where.date}".rstrip() + (", peak" if at_best else ", sustained"),
     )
 
@@ -245,10 +255,13 @@ def broadcast(byte: int, ranks: int) -> Collective:
 def min_all_reduce_s(byte: int, ranks: int, link: RankLink) -> float:
     """Return the minimum time of an all-reduce with any algorithm, in seconds.
 
-    Each rank depends on all others, and sends and receives 2 (N - 1) / N of the data.
+    Each rank depends on all others, and sends and receives 2 (N - 1) / N of the data; with
+    in-network reduction all of it once.
     """
     if ranks == 1:
         return 0.0
+    if link.reduces:
+        return max(link.latency_s, byte / link.bytes_per_s)
     return max(rounds_of(ranks) * link.latency_s, 2 * (ranks - 1) / ranks * byte / link.bytes_per_s)
 
 

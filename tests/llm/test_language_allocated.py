@@ -18,7 +18,7 @@ HALF = dtype("bfloat16")
 # Counted once by transformers on meta (tied weights once), many of them equal to the number that
 # the publisher states; kimi-k2 as a deepseek_v3.
 PARAMETERS = {
-    "codellama-34b": 33_744_232_448,
+    "codellama-34b": 33_743_970_304,
     "command-r-08-2024": 32_296_476_672,
     "deepseek-r1": 671_026_404_352,
     "deepseek-v2-lite": 15_706_484_224,

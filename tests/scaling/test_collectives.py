@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofline.scaling.settings import Algorithm, RankLink, all_reduce, broadcast, min_all_reduce_s
+from roofline.machine.catalog import load_hardware
+from roofline.scaling.settings import (
+    Algorithm,
+    RankLink,
+    all_reduce,
+    broadcast,
+    min_all_reduce_s,
+    named_link,
+    rank_link,
+)
 
 Message = tuple[int, int, list[int], bool]
 """From, to, which elements, and whether they are added (else they replace)."""
@@ -152,6 +162,21 @@ def test_no_algorithm_beats_the_least(
     link = RankLink(name="any", bytes_per_s=1e9, latency_s=latency_s)
     least_s = min_all_reduce_s(byte, ranks, link)
     assert all_reduce(byte, ranks, algorithm).time_s(link) >= least_s * (1 - 1e-12)
+
+
+def test_no_published_all_reduce_beats_in_network_reduction() -> None:
+    # 8 H100: 275 GB/s of reduced data, which a ring at 450 GB/s could not reach.
+    link = named_link("nvlink4")
+    assert link is not None and link.reduces
+    assert min_all_reduce_s(10**9, 8, link) == 1 / 450 < 1 / 275
+    assert min_all_reduce_s(10**9, 8, replace(link, reduces=False)) > 1 / 275
+    assert "in-network reduction" in link.description
+    names = ("nvlink3", "nvlink4-bridge", "pcie5", "infiniband-ndr", "nvlink5")
+    assert [bool((of := named_link(each)) and of.reduces) for each in names] == [
+        *(False, False, False, True, True)
+    ]
+    profiles = [load_hardware(each) for each in ("a100", "h100", "b200")]
+    assert [rank_link(each, at_best=True).reduces for each in profiles] == [False, True, True]
 
 
 def test_one_rank_sends_nothing() -> None:
