@@ -87,9 +87,10 @@ def llm(
     MODEL is a bundled configuration (llama-3.1-8b), a config.json, or a causal language model of
     transformers (hf:llama, file.py:function) with the sizes of --config.
     """
-    from roofline.llm.result import Language
+    from roofline.llm.result import Language, check_engine
 
     output.check(Language)
+    check_engine(options["engine"], top=top, min_coverage=min_coverage)
     from roofline.pipeline.language import analyze_language
 
     with progress_bar() as progress:

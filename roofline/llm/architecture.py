@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -359,7 +359,8 @@ class Architecture:
         for shared in (self.key_value_heads, self.global_key_value_heads or 1):
             if self.latent is None and self.heads % shared:
                 raise InputError(
-                    f"{shared} KV heads do not divide {self.heads} heads; {_divisors(self.heads)}"
+                    f"{shared} KV heads do not divide {self.heads} heads;"
+                    f" {_divisors(self.heads, shared)}"
                 )
         if self.shared_caches >= self.layers:
             raise InputError(
@@ -441,7 +442,7 @@ class Architecture:
             if number % ranks and not (name == "KV heads" and ranks % number == 0):
                 raise InputError(
                     f"{argument('tensor_parallel', ranks)}: does not divide {number:,} {name};"
-                    f" {_divisors(number)}"
+                    f" {_divisors(number, ranks)}"
                 )
             return max(1, number // ranks)
 
@@ -539,7 +540,7 @@ def _head_size(keys: _Keys, width: int, heads: int, *, is_latent: bool) -> int:
     if width % heads:
         raise InputError(
             f"{keys.name('heads')}={heads} does not divide {keys.name('width')}={width};"
-            f" {_divisors(width)}, or give head_dim"
+            f" {_divisors(width, heads)}, or give head_dim"
         )
     return width // heads
 
@@ -557,7 +558,8 @@ def _latent_of(keys: _Keys) -> LatentSizes | None:
     )
 
 
-def _divisors(of: int) -> str:
-    """Return the four largest divisors in words."""
-    found: Sequence[int] = [each for each in range(1, min(of, 256) + 1) if of % each == 0]
-    return f"divisors are {', '.join(map(str, found[-4:]))}"
+def _divisors(of: int, near: int) -> str:
+    """Return the four nearest divisors in words."""
+    found = [each for each in range(1, min(of, 2**16) + 1) if of % each == 0]
+    nearest = sorted(found, key=lambda each: abs(each - near))[:4]
+    return f"divisors are {', '.join(map(str, sorted(nearest)))}"

@@ -32,6 +32,7 @@ from roofline.llm.serving import MOST_BATCH, ServingCell, WhatIf
 from roofline.llm.stages import Rate, StageResult, rate_text
 from roofline.machine.roof import ceiling_text
 from roofline.placement import Bound
+from roofline.scaling.settings import RankLink
 
 if TYPE_CHECKING:
     from roofline.llm.result import Language
@@ -62,12 +63,15 @@ def language_blocks(language: Language, view: View) -> Iterable[Block]:
             left=("stage", "basis", "limiter"),
             narrow=("tokens", _AI, "predicted time", "limiter", "FLOP", "traffic"),
         )
-    yield from map(_parts, language.stages)
+    ranks = language.cells[0].run.ranks
+    share = f" on one of {ranks} ranks" if ranks > 1 else ""
+    for each in language.stages:
+        yield _parts(each, share)
     if view.verbose or language.architecture.windows.count(None) != language.architecture.layers:
-        yield _cache(language)
+        yield _cache(language, share)
     if any(each.spread for each in language.stages):
         yield _table(
-            "Distinct experts per pass",
+            f"Distinct experts per pass{share}",
             (row for each in language.stages for row in _expert_rows(each)),
             left=("stage", "routing"),
         )
@@ -121,8 +125,9 @@ def _facts(language: Language, view: View) -> Iterable[tuple[str, str]]:
     for profile in language.machines:
         threads = language.threads if profile == language.hardware else profile.threads
         yield "Machine", machine_words(profile, threads, view)
-    if run.ranks > 1 and language.link is not None:
-        yield "Tensor parallel", _ranks(language)
+    divided = (each for each in language.cells if each.run.ranks > 1)
+    if (cell := next(divided, None)) and language.link is not None:
+        yield "Tensor parallel", _ranks(language.architecture.layers, cell, language.link)
     if language.prefix_share:
         yield (
             "Prefix",
@@ -130,7 +135,8 @@ def _facts(language: Language, view: View) -> Iterable[tuple[str, str]]:
             " cached once and before prefill",
         )
     memory = (
-        f"{format_bytes(footprint.total_bytes)} = weights {format_bytes(weight_bytes)} + KV cache"
+        f"{format_bytes(footprint.total_bytes)}{' per rank' * (run.ranks > 1)} = weights"
+        f" {format_bytes(weight_bytes)} + KV cache"
         f" {format_bytes(footprint.cache_bytes)} + activations ≥"
         f" {format_bytes(footprint.activation_bytes)}"
     )
@@ -138,20 +144,22 @@ def _facts(language: Language, view: View) -> Iterable[tuple[str, str]]:
         memory += f" · peak of transformers {format_bytes(footprint.peak_bytes)}"
     yield "Memory", memory
     yield "Fits", _fits(language)
+    if language.engine == "paged":
+        only = argument("engine", "transformers")
+        yield "Prediction", f"none for paged engines (not learned); of transformers with {only}"
+    elif any(each.predicted_rate is None for each in language.stages):
+        yield "Prediction", "none for this machine and data type; run `roofline calibrate` on it"
 
 
-def _ranks(language: Language) -> str:
-    cell, link = language.cells[0], language.link
-    assert link is not None
+def _ranks(layers: int, cell: ServingCell, link: RankLink) -> str:
     times = [
         f"{each.stage} {format_bytes(each.link_bytes)} in {format_s(each.link_s)} (without overlap"
         f" {format_s(each.serial_s)} in all)"
         for each in cell.stages
     ]
-    reduces = 2 * language.architecture.layers
     return (
-        f"{reduces} all-reduces per pass over {link.description} · {' · '.join(times)} · minimum"
-        " times overlap them with compute"
+        f"{2 * layers} all-reduces per pass over {link.description} · {cell.run.ranks} ranks:"
+        f" {' · '.join(times)} · minimum times overlap them with compute"
     )
 
 
@@ -168,7 +176,7 @@ def _fits(language: Language) -> str:
     else:
         verdict = fit_words(footprint)
         if footprint.weight_bytes > memory.size_bytes:
-            return f"{verdict} ({source})"
+            return f"{verdict} · {size} ({source})"
     longest = "any context (all layers have windows)"
     if footprint.max_context is not None:
         longest = f"{footprint.max_context:,} tokens at batch {footprint.batch}"
@@ -191,6 +199,7 @@ def _runs(language: Language) -> Grid:
     axes = [_axis_cells(each) for each in language.cells]
     varied = [name for name in _AXES if len({each[name] for each in axes}) > 1]
     seen: set[tuple[str, ...]] = set()
+    memory = "memory per rank" if any(each.run.ranks > 1 for each in language.cells) else "memory"
 
     def row(cell: ServingCell, names: _Row) -> _Row:
         decode, prefill = cell.stage("decode"), cell.stage("prefill")
@@ -212,7 +221,7 @@ def _runs(language: Language) -> Grid:
         limits = dict.fromkeys(each.bound.value for each in (decode, prefill) if each)
         found |= {
             "limiter": " / ".join(limits),
-            "memory": format_bytes(cell.footprint_bytes),
+            memory: format_bytes(cell.footprint_bytes),
             "fits": {"unknown": MISSING, "does not fit": "no"}.get(cell.fit, "yes"),
         }
         room = MISSING if cell.max_sequences is None else f"{cell.max_sequences:,}"
@@ -230,7 +239,7 @@ def _runs(language: Language) -> Grid:
         f"Paged engine, minimum times: {title}",
         list(map(row, language.cells, axes)),
         left=("machine", "weights", "KV", "limiter"),
-        narrow=("compute from", "limiter", "memory", "max batch", "tokens/s each"),
+        narrow=("compute from", "limiter", memory, "max batch", "tokens/s each"),
     )
 
 
@@ -332,7 +341,7 @@ def _words(rate: Rate | None) -> str:
     return rate.words if rate else MISSING
 
 
-def _parts(stage: StageResult) -> Grid:
+def _parts(stage: StageResult, share: str) -> Grid:
     asked, whole_s = stage.asked, stage.asked.parts_s
 
     def cells(
@@ -363,7 +372,7 @@ def _parts(stage: StageResult) -> Grid:
         }
 
     return _table(
-        f"{stage.stage.capitalize()}: parts of the architecture",
+        f"{stage.stage.capitalize()}: parts of the architecture{share}",
         map(row, sorted(asked.parts, key=lambda part: -(part.min_time_s or 0.0))),
         left=("part", "limiter", "ceiling"),
         narrow=("ceiling", "layers", _LIMITING_AI, "share"),
@@ -371,12 +380,16 @@ def _parts(stage: StageResult) -> Grid:
     )
 
 
-def _cache(language: Language) -> Grid:
+def _cache(language: Language, share: str) -> Grid:
     """Return a row per attention window, and the cache of transformers if it differs."""
     cache, context, batch = language.cache, language.context, language.batch
+    shared = language.stages[0].asked.size.shared
 
-    def sizes(byte: float) -> _Row:
-        return {"per sequence": format_bytes(byte), f"batch {batch}": format_bytes(batch * byte)}
+    def sizes(one: float, whole: float) -> _Row:
+        return {"per sequence": format_bytes(one), f"batch {batch}": format_bytes(whole)}
+
+    def sizes_of(of: Cache) -> _Row:
+        return sizes(of.byte(context), of.byte(context, batch, shared))
 
     rows = (
         {
@@ -385,19 +398,19 @@ def _cache(language: Language) -> Grid:
             "KV heads": _cached_heads(cache, each),
             "per token and layer": format_bytes(cache.dtype.byte(each.elements)),
             "tokens kept": f"{each.tokens(context):,}",
-            **sizes(each.count * each.tokens(context) * cache.dtype.byte(each.elements)),
+            **sizes_of(replace(cache, layers=(each,))),
         }
         for each in cache.layers
     )
-    layers, whole = sum(each.count for each in cache.layers), sizes(cache.byte(context))
+    layers, whole = sum(each.count for each in cache.layers), sizes_of(cache)
     token = f"{format_bytes(cache.token_bytes)} (all layers)"
     sums = [{"layers": f"all {layers}", "per token and layer": token, **whole}]
     decode = language.stage("decode")
     given = decode.given_cache_bytes if decode else None
-    if given is not None and sizes(given / batch) != whole:
-        sums.append({"layers": "transformers", **sizes(given / batch)})
+    if given is not None and (captured := sizes(given / batch, given)) != whole:
+        sums.append({"layers": "transformers", **captured})
     return _table(
-        f"KV cache in {cache.dtype} at {context:,} tokens",
+        f"KV cache in {cache.dtype} at {context:,} tokens{share}",
         rows,
         left=("layers",),
         narrow=("KV heads", f"batch {batch}"),
@@ -434,14 +447,11 @@ def _notes(language: Language) -> Iterable[str]:
     yield from language.notes
     yield (
         "minimum times: weights and KV cache once per pass, without norms, rotary embeddings,"
-        " activations and sampling; compute, memory and link overlap. Prefill of all sequences at"
-        " once gives the minimum TTFT, decode the minimum TPOT. Predictions exist for transformers"
-        f" only ({argument('engine', 'transformers')})"
+        " activations and sampling; compute, memory and link overlap. TTFT is that of the last"
+        " sequence of the batch: an engine may serve others earlier"
     )
     if any(each.analysis for each in language.stages):
         yield "transformers: eager minimum time of its operators"
-    if any(each.analysis and each.predicted_rate is None for each in language.stages):
-        yield "no prediction for this machine and data type; run `roofline calibrate` on it"
     if any(each.spread for each in language.stages):
         yield (
             "distinct experts depend on the text: uniform routing is an upper limit of the mean,"

@@ -43,7 +43,10 @@ FAMILIES: Mapping[str, Family] = {
     **dict.fromkeys(("internlm2", "deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe"), _LLAMA),
     "smollm3": Family(is_tied=True),
     **dict.fromkeys(("qwen2", "mimo"), Family(biases="qkv")),
-    **dict.fromkeys(("qwen3", "qwen3_moe"), Family(head_norms="one")),
+    # Language parts of models with images.
+    **dict.fromkeys(("qwen2_vl", "qwen2_vl_text"), Family(biases="qkv")),
+    **dict.fromkeys(("qwen2_5_vl", "qwen2_5_vl_text"), Family(biases="qkv")),
+    **dict.fromkeys(("qwen3", "qwen3_moe", "qwen3_vl_text"), Family(head_norms="one")),
     **dict.fromkeys(("olmo2", "olmoe", "minimax_m2"), Family(head_norms="all")),
     "gemma2": Family(is_tied=True, norms=4, pattern=2),
     "gemma3_text": Family(is_tied=True, norms=4, head_norms="one", pattern=6),

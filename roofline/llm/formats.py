@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from roofline.core.dtypes import DType, dtype
 from roofline.core.text import printable
@@ -162,6 +164,41 @@ class WeightFormat:
             f"{self.name} on {machine}: arithmetic in {types.compute}, because the machine has no"
             f" ceiling for {self.compute}",
         )
+
+
+def stored_format(configuration: Mapping[str, Any]) -> str | None:
+    """Return the format of quantized weights in a ``config.json``; None for floats.
+
+    Groups have a scale of 16 bits, and a zero point of the bits of a weight.
+    """
+
+    def table(value: object) -> Mapping[str, Any]:
+        return value if isinstance(value, Mapping) else {}
+
+    of = table(configuration.get("quantization_config"))
+    if not of:
+        return None
+    method, bits = str(of.get("quant_method")), of.get("bits", of.get("w_bit"))
+    group = of.get("group_size", of.get("q_group_size"))
+    if method == "compressed-tensors":
+        first = table(next(iter(table(of.get("config_groups")).values()), None))
+        weights = table(first.get("weights"))
+        bits, group = weights.get("num_bits"), weights.get("group_size")
+        if first.get("input_activations") or weights.get("type") == "float":
+            method = f"{weights.get('type')}{bits}"
+    elif method == "modelopt":
+        method = str(of.get("quant_algo")).lower()
+    known = {"fbgemm_fp8": "fp8", "float8": "fp8", "float4": "nvfp4"}
+    name = known.get(method, method)
+    if name in _NAMED:
+        return name
+    if method in ("gptq", "awq", "compressed-tensors") and type(bits) is int and 1 <= bits <= 8:
+        is_grouped = type(group) is int and group > 0
+        return f"w{bits + (16 + bits) / group if is_grouped else bits:g}a16"
+    raise InputError(
+        f"quantization_config: method '{printable(method)[:40]}' not supported; add"
+        f" {argument('weights', 'w4a16')}"
+    )
 
 
 def usual_format(floats: DType, roof: MachineRoof | None) -> str:

@@ -11,6 +11,7 @@ from roofline.core.blocks import Block, View
 from roofline.core.dtypes import DType
 from roofline.core.text import counted
 from roofline.core.units import format_bytes, format_memory, format_percent, format_s
+from roofline.errors import InputError, argument
 from roofline.llm.architecture import Architecture
 from roofline.llm.memory import Cache, Footprint, fit_of
 from roofline.llm.parts import Stage
@@ -26,6 +27,17 @@ if TYPE_CHECKING:
 
 Engine = Literal["paged", "transformers"]
 ENGINES: tuple[Engine, ...] = ("paged", "transformers")
+
+
+def check_engine(engine: object, **given: object) -> None:
+    """Refuse options that have no effect on a paged engine; None: not given."""
+    for name, value in given.items():
+        if engine == "paged" and value is not None:
+            raise InputError(
+                f"{argument(name)}: has no effect on a paged engine; add"
+                f" {argument('engine', 'transformers')}"
+            )
+
 
 _ASKED = {
     **dict.fromkeys(("flop", "weight_bytes", "cache_bytes"), "Int64"),
@@ -247,12 +259,11 @@ def fit_words(footprint: Footprint) -> str:
         return f"unknown, {memory.source}"
     left = memory.size_bytes - footprint.total_bytes
     if footprint.weight_bytes > memory.size_bytes:
-        return f"no, weights of {format_bytes(footprint.weight_bytes)} exceed" + (
-            f" {format_memory(memory.size_bytes)}"
-        )
+        over = footprint.weight_bytes - memory.size_bytes
+        return f"no, weights alone {over / 2**30:.3g} GiB too large"
     room = f"up to {counted(footprint.max_sequences or 0, 'sequence')}"
     if left < 0:
-        return f"no, {format_bytes(-left)} too large, {room}"
+        return f"no, {-left / 2**30:.3g} GiB too large, {room}"
     return f"yes, {left / 2**30:.3g} GiB left, {room}"
 
 

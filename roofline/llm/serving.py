@@ -346,7 +346,8 @@ def what_if_pipelined(model: Model, on: ModelOnMachine, run: ServingRun, stages:
         activation_bytes=0,
     )
     return WhatIf(
-        name=f"pipeline parallel over {stages}: micro-batches of {micro:,}",
+        name=f"pipeline parallel over {stages}: micro-batches of {micro:,}"
+        + (f", {on.link.name}" if on.link else ""),
         tpot_s=tpot_s,
         tokens_per_s=run.batch / tpot_s if tpot_s else None,
         footprint_bytes=footprint.total_bytes,

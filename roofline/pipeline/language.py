@@ -21,10 +21,10 @@ from roofline.core.units import format_bytes, parse_bytes
 from roofline.errors import InputError, ModelError, argument, did_you_mean
 from roofline.llm.architecture import Architecture, text_part
 from roofline.llm.families import is_known
-from roofline.llm.formats import WeightFormat, cache_type, usual_format
+from roofline.llm.formats import WeightFormat, cache_type, stored_format, usual_format
 from roofline.llm.memory import Memory, cache_of
 from roofline.llm.parts import STAGES, Stage
-from roofline.llm.result import ENGINES, Engine, Language
+from roofline.llm.result import ENGINES, Engine, Language, check_engine
 from roofline.llm.serving import (
     Axes,
     Machine,
@@ -109,9 +109,11 @@ def language_model(name: str, *, config: str | None) -> LanguageModel:
             f"model '{name}': no language model of transformers; choose one such as llama-3.1-8b"
         )
     check_decoder(source.module, name)
+    # transformers builds floats.
+    quantized = {key: given[key] for key in given if key == "quantization_config"}
     return LanguageModel(
         name=name,
-        configuration=plain_configuration(source.module.config),
+        configuration={**plain_configuration(source.module.config), **quantized},
         notes=source.notes,
         type_name=type_name,
         config=config,
@@ -223,13 +225,13 @@ DEFAULT_CONTEXT = 4096
 _MOST = 2**24
 """Upper limit of context and batch."""
 
-_RANGE = re.compile(r"([0-9]+k?)\.\.([0-9]+k?)")
+_RANGE = re.compile(r"([0-9]+[km]?)\.\.([0-9]+[km]?)")
 
 
 def sizes_of(name: str, values: object, usual: int) -> tuple[int, ...]:
     """Return whole numbers: a number, a list, or text: ``"1,2,8"``, ``"4k"``, ``"1..64"``.
 
-    ``4k`` is 4096; ``1..64`` are the powers of two times the first number.
+    ``4k`` is 4096, ``1m`` 1024 times 1k; ``1..64`` are the powers of two times the first number.
     """
     if values is None:
         return (usual,)
@@ -246,9 +248,9 @@ def sizes_of(name: str, values: object, usual: int) -> tuple[int, ...]:
 
 def _sizes_in(word: str) -> Iterator[object]:
     def number(text: str) -> object:
-        digits = text.removesuffix("k")
-        is_number = digits.isdecimal() and len(digits) <= 9
-        return int(digits) * (1024 if text.endswith("k") else 1) if is_number else text
+        factor = {"k": 2**10, "m": 2**20}.get(text[-1:], 1)
+        digits = text if factor == 1 else text[:-1]
+        return int(digits) * factor if digits.isdecimal() and len(digits) <= 9 else text
 
     if (ends := _RANGE.fullmatch(word)) is None:
         yield number(word)
@@ -423,13 +425,15 @@ def analyze_language(
     if pipeline_parallel is not None:
         (pipeline_parallel,) = sizes_of("pipeline_parallel", pipeline_parallel, 1)
     given, link = given_memory(memory), link_from_options(link_bandwidth, link_latency)
+    is_linked = max(ranks) > 1 or (pipeline_parallel or 1) > 1
+    if link is not None and not is_linked:
+        raise InputError(
+            f"{argument('link_bandwidth', link_bandwidth)}: has no effect on one rank; add"
+            f" {argument('tensor_parallel', 2)}"
+        )
     if engine == "transformers":
         _check_transformers(forms, caches, ranks, prefix_share)
-    elif options.cold:
-        raise InputError(
-            f"{argument('cold', True)}: has no effect on a paged engine; add"
-            f" {argument('engine', 'transformers')}"
-        )
+    check_engine(engine, cold=options.cold or None)
     machines = tuple(
         _machine(
             each,
@@ -437,11 +441,18 @@ def analyze_language(
             given,
             link,
             alone=len(hardware) == 1,
-            is_linked=max(ranks) > 1,
+            is_linked=is_linked,
         )
         for each in hardware
     )
     known = language_model(model, config=None if config is None else str(config))
+    if forms is None and engine == "paged" and (stored := stored_format(known.configuration)):
+        forms = (stored,)
+    if quantized_head and all(WeightFormat.parse(each).floats for each in forms or ("bf16",)):
+        raise InputError(
+            f"{argument('quantized_head', True)}: has no effect on weights in floats; add"
+            f" {argument('weights', 'w4a16')}"
+        )
     architecture = Architecture.of(known.configuration)
     contexts = _checked_contexts(contexts, architecture, known.name, is_given=context is not None)
     analyses: dict[Stage, Analysis] = {}
@@ -497,6 +508,8 @@ def analyze_language(
         notes = (*notes, *form.notes(on.types, run_.machine))
         if forms is None and form.floats != floats:
             notes = (*notes, f"{run_.machine}: {run_.weights} weights, as no ceiling for {floats}")
+    if "vision_config" in known.configuration:
+        notes = (*notes, "language model alone: vision encoder and image tokens not counted")
     if architecture.small_weights is None and first is None:
         kind = printable(architecture.model_type)
         notes = (*notes, f"norms and biases of model type '{kind}' are unknown and not counted")

@@ -67,6 +67,8 @@ def test_options_reach_the_analysis(asked: StandIn) -> None:
     [
         (["--train"], "No such option '--train'"),
         (["--engine", "vllm"], "--engine vllm: must be paged or transformers"),
+        (["--top", "5"], "--top: has no effect on a paged engine; add --engine transformers"),
+        (["--min-coverage", "90%"], "--min-coverage: has no effect on a paged engine"),
         (["-o", "model.trace"], "kind 'language model' are written as"),
     ],
 )
@@ -92,5 +94,5 @@ def test_files_and_formats(asked: StandIn, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_coverage_is_that_of_the_stages(asked: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["llm", "hf:llama", "--context", "8", "--min-coverage", "100%"]) == 0
+    assert run(["llm", "hf:llama", "--engine", "transformers", "--min-coverage", "100%"]) == 0
     assert "coverage" not in capsys.readouterr().err

@@ -97,6 +97,22 @@ def test_layers_of_experts() -> None:
     assert Architecture.of(every_other).sparse == (False, False, True)
 
 
+@pytest.mark.parametrize(
+    ("kind", "head", "parameters"),
+    [
+        # Counted by transformers on meta, of Qwen2_5_VLTextModel and Qwen3VLTextModel.
+        ("qwen2_5_vl_text", 64, 90_840_576),
+        ("qwen3_vl_text", 128, 93_459_968),
+    ],
+)
+def test_language_parts_of_qwen_vl(kind: str, head: int, parameters: int) -> None:
+    sizes = {"hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 4}
+    heads = {"num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": head}
+    text = {**sizes, **heads, "model_type": kind, "vocab_size": 160_000}
+    both = {"model_type": kind[:-5], "tie_word_embeddings": True, "text_config": text}
+    assert weights_of(Architecture.of(both)) == parameters
+
+
 def test_text_of_a_model_that_sees_images() -> None:
     both = {"model_type": "gemma3", "text_config": TINY, "vision_config": {"hidden_size": 99}}
     assert Architecture.of(both).width == 16

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy import asarray
 
+import roofline
 from roofline.core.blocks import Grid, KeyValueBlock, View
 from roofline.core.units import format_bytes, format_s
 from roofline.errors import FileFormatError
@@ -90,6 +92,23 @@ def test_memory_comes_with_what_else_would_fit() -> None:
     assert "do not fit into 100 MB" in language(memory=10**8).summary
 
 
+def test_tables_are_those_of_one_rank_and_of_a_common_prefix() -> None:
+    asked: dict[str, Any] = {"hardware": "h100", "batch": 4, "prefix": "50%"}
+    few = roofline.analyze_language("llama-3.1-8b", tensor_parallel="1,2", **asked)
+    # The link is that of the second run: 64 all-reduces, each of 4 tokens of 4096 numbers of 2 B.
+    said = facts(few)["Tensor parallel"]
+    assert said.startswith("64 all-reduces per pass over nvlink, GPU to GPU")
+    assert "2 ranks: " in said and "decode 2.10 MB in 4.66 µs" in said
+    eight = roofline.analyze_language("llama-3.1-8b", tensor_parallel=8, **asked)
+    assert facts(eight)["Memory"].startswith("2.18 GB per rank = ")
+    blocks = eight.report(View(verbose=True)).blocks
+    titles = [each.title for each in blocks if isinstance(each, Grid)]
+    assert sum(each.endswith(" on one of 8 ranks") for each in titles) == 3
+    (cache,) = (each for each in blocks if isinstance(each, Grid) and each.title[:2] == "KV")
+    # Half of 4096 tokens once, half four times, in 32 layers of one KV head: 512 B each.
+    assert cache.sums[0][-1] == format_bytes(2048 * (1 + 4) * 32 * 512)
+
+
 def test_experts_have_a_row_for_each_routing() -> None:
     (grid,) = grids(language(sparse=True), "Distinct experts")
     assert [row[1] for row in grid.rows[3:]] == ["identical", "uniform", "disjoint"]
@@ -139,7 +158,10 @@ def test_the_headline_of_a_paged_engine() -> None:
     assert "fits: yes, 0.341 GiB left, up to 46 sequences" in said
     assert not grids(of, "Stages")
     assert "unknown, --memory" in language(engine="paged", memory=None).summary
-    assert "weights of 600 MB exceed 100 MB" in language(engine="paged", memory=10**8).summary
+    # Of 600 MB, 500 MB are too many.
+    few = language(engine="paged", memory=10**8).summary
+    assert "weights alone 0.466 GiB too large" in few
+    assert facts(of)["Prediction"].startswith("none for paged engines (not learned)")
 
 
 def test_operators_are_shown_where_they_are_asked_for() -> None:

@@ -167,7 +167,7 @@ def test_every_combination_is_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_sizes_are_lists_ranges_and_thousands(monkeypatch: pytest.MonkeyPatch) -> None:
     for text, sizes in (("1..6", (1, 2, 4, 6)), ("3..12", (3, 6, 12)), ("5,5,2", (5, 2))):
         assert sizes_of("batch", text, 1) == sizes
-    assert sizes_of("context", "4k,32k", 1) == (4096, 32768)
+    assert sizes_of("context", "4k,32k,1m", 1) == (4096, 32768, 2**20)
     assert sizes_of("context", [7], 1) == (7,)
 
 
@@ -181,6 +181,16 @@ def test_known_configurations_need_no_transformers(tmp_path: Path) -> None:
     for name in (str(tmp_path), str(tmp_path / "config.json")):
         found = roofline.analyze_language(name, hardware=machine(), context=8)
         assert (found.architecture, found.dtype.name) == (Architecture.of(TINY), "float32")
+
+
+def test_a_quantized_checkpoint_is_read_in_its_format(tmp_path: Path) -> None:
+    quantized = {"quant_method": "fp8"}
+    content = {**TINY, "torch_dtype": "bfloat16", "quantization_config": quantized}
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    found = roofline.analyze_language(str(tmp_path), hardware=machine(), context=8)
+    assert {each.run.weights for each in found.cells} == {"fp8"}
+    given = roofline.analyze_language(str(tmp_path), hardware=machine(), weights="bf16")
+    assert given.cells[0].run.weights == "bf16"
 
 
 def test_a_known_configuration_loads_no_torch() -> None:
@@ -240,7 +250,10 @@ def test_without_ceilings_there_are_no_rates(monkeypatch: pytest.MonkeyPatch) ->
         ({"context": 65}, "context=65: exceeds the maximum of hf:llama (64)"),
         ({"tensor_parallel": 3, "link_bandwidth": "1GB/s"}, "does not divide 4 heads"),
         ({"tensor_parallel": 2}, "has no links between ranks"),
-        ({"pipeline_parallel": 4}, "the model has 3 layers"),
+        ({"pipeline_parallel": 4, "link_bandwidth": "1GB/s"}, "the model has 3 layers"),
+        ({"pipeline_parallel": 2}, "has no links between ranks"),
+        ({"link_bandwidth": "pcie4"}, "link_bandwidth='pcie4': has no effect on one rank"),
+        ({"quantized_head": True, "weights": "bf16"}, "has no effect on weights in floats"),
         ({"speculate": 2}, "speculate=2: needs the share of accepted drafts"),
         ({"acceptance": 0.5}, "acceptance=0.5: has no effect without"),
         ({"prefix": "100%"}, "prefix='100%': must be a share"),

@@ -15,7 +15,7 @@ from roofline.core.dtypes import DType, dtype
 from roofline.errors import InputError
 from roofline.llm.architecture import Architecture
 from roofline.llm.bounds import ModelOnMachine
-from roofline.llm.formats import Types, WeightFormat, cache_type
+from roofline.llm.formats import Types, WeightFormat, cache_type, stored_format
 from roofline.llm.memory import Memory, cache_of
 from roofline.llm.parts import StageSize, attended_pairs, parts_of
 from roofline.llm.serving import (
@@ -251,6 +251,49 @@ def test_formats_on_machines(
     assert (types.compute.name, types.floats.name) == (compute, "bfloat16")
     assert types.weights.byte(1600) == 1600 * bits / 8
     assert types.cache == HALF
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        # A scale of 16 bits and a zero point of 4 for 128 weights: 20 / 128 = 0.15625 bits each.
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, "w4.15625a16"),
+        ({"quant_method": "gptq", "bits": 8, "group_size": -1}, "w8a16"),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8"),
+        ({"quant_method": "mxfp4"}, "mxfp4"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4"),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float"}}},
+            },
+            "fp8",
+        ),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {
+                    "group_0": {
+                        "weights": {"num_bits": 8, "type": "int"},
+                        "input_activations": {"num_bits": 8},
+                    }
+                },
+            },
+            "int8",
+        ),
+        (None, None),
+    ],
+)
+def test_quantized_checkpoints_have_their_format(settings: object, name: str | None) -> None:
+    found = stored_format({**TINY, "quantization_config": settings})
+    assert found == name
+    assert name is None or WeightFormat.parse(name).floats is None
+
+
+@pytest.mark.parametrize("method", ["bitsandbytes", "compressed-tensors", "awq"])
+def test_unknown_formats_of_checkpoints_are_refused(method: str) -> None:
+    with pytest.raises(InputError, match=f"'{method}' not supported; add weights='w4a16'"):
+        stored_format({"quantization_config": {"quant_method": method}})
 
 
 def test_heads_and_embeddings_may_be_quantized_too() -> None:

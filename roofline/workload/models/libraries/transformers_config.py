@@ -332,8 +332,8 @@ def build_config(
         )
     if "quantization_config" in settings.base:
         notes.append(
-            f"{origin} describes quantized weights, counted here in the type of the activations"
-            " (lower bit widths: `roofline llm --weight-bits`)"
+            f"{origin} describes quantized weights, captured here in the type of the activations"
+            " (`roofline llm` has lower bit widths)"
         )
     values = {key: value for key, value in settings.all.items() if key not in _IGNORED}
     _check_values(config_class, settings)
