@@ -8,8 +8,8 @@ device, in the sizes of its bundled configuration: weights and KV cache once per
 bits per weight of the row. No ceiling is fitted to any row. What a row leaves open is taken so that
 the limit is highest:
 
-* arithmetic of quantized weights: int8 or fp8, whichever the machine has; 4-bit floats, whose
-  ceilings are unknown, take no time; embedding and head have the mean bits as well
+* arithmetic of quantized weights: int8 or fp8, whichever the machine has, or 4-bit floats;
+  embedding and head have the mean bits as well
 * lengths that are not stated: a context of one token; decode: the mean context while generating
 * batch "many": the largest that fits into memory at the mean context
 * ranks: tensor-parallel groups of any size, links without time, the batch divided over the groups

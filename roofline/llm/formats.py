@@ -60,7 +60,7 @@ class Types:
 
 _FLOATS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 _EIGHT = dtype("float8_e4m3fn")
-_FOUR = DType("float4", 4, "float")
+_FOUR = dtype("float4_e2m1fn_x2")
 _NAMED = {
     # Bits with scales, and type of arithmetic.
     "fp8": (8.0, _EIGHT),
@@ -130,8 +130,7 @@ class WeightFormat:
         """Return the types on a machine; `cache` None: that of the floats.
 
         Arithmetic of a type without a ceiling is done in floats, as kernels do that convert
-        weights. 4-bit floats are the exception on machines with 8-bit ones: their ceiling is
-        unknown.
+        weights; of 4-bit floats in 8-bit ones.
         """
         floats = self.floats or floats
         known = roof.mac_ceilings
@@ -141,8 +140,8 @@ class WeightFormat:
             floats = next((each for each in halves if each in known), usual)
             floats = floats if self.float_bits == 16 else usual
         compute = self.compute or floats
-        if compute not in known and not (compute == _FOUR and _EIGHT in known):
-            compute = floats
+        if compute not in known:
+            compute = _EIGHT if compute == _FOUR and _EIGHT in known else floats
         cache = cache or floats
         weights = floats
         if self.floats is None:
@@ -193,8 +192,8 @@ def stored_format(configuration: Mapping[str, Any]) -> str | None:
     if name in _NAMED:
         return name
     if method in ("gptq", "awq", "compressed-tensors") and type(bits) is int and 1 <= bits <= 8:
-        is_grouped = type(group) is int and group > 0
-        return f"w{bits + (16 + bits) / group if is_grouped else bits:g}a16"
+        scales = (16 + bits) / group if type(group) is int and group > 0 else 0
+        return f"w{bits + scales:g}a16"
     raise InputError(
         f"quantization_config: method '{printable(method)[:40]}' not supported; add"
         f" {argument('weights', 'w4a16')}"

@@ -144,12 +144,13 @@ class Language(Result):
         run = self.cells[0].run
         ranks = f"{run.ranks} x " if run.ranks > 1 else ""
         where = f"{self.model} on {ranks}{self.hardware.name}"
+        # Decode first: it is asked for most.
+        stages = sorted(self.stages, key=lambda each: each.stage)
         if self.engine == "transformers":
-            parts = [*map(_verdict, self.stages), _memory_words(self.footprint)]
+            parts = [*map(_verdict, stages), _memory_words(self.footprint)]
             return f"{where} (eager transformers): {'; '.join(parts)}"
         sequences = f"batch {run.batch:,}, {run.context:,} tokens"
         of = f"paged engine, {run.weights} weights, {run.cache} KV cache, {sequences}"
-        # Decode first: it is asked for most.
         served = sorted(self.cells[0].stages, key=lambda each: each.stage)
         parts = [*map(_served, served), f"fits: {fit_words(self.footprint)}"]
         return f"{where} ({of}): {'; '.join(parts)}"

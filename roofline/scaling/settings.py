@@ -85,8 +85,8 @@ LINKS: Mapping[str, tuple[float, str]] = {
 """Theoretical bandwidth of links in byte/s per direction (docs/how-to/scaling.md)."""
 
 _REDUCING = ("nvlink4", "nvlink5", "infiniband-")
-"""Links with in-network reduction (NVLink SHARP, InfiniBand SHARP): 8 H100 reduce 275 GB/s, where
-the ranks alone reach at most 257 (https://github.com/NVIDIA/nccl-tests/issues/212)."""
+"""Links with in-network reduction (NVLink SHARP, InfiniBand SHARP): 8 H100 reduce 273 GB/s, where
+the ranks alone reach at most 257 (https://github.com/NVIDIA/nccl/issues/1455)."""
 
 
 def named_link(name: str) -> RankLink | None:

@@ -239,8 +239,8 @@ def roof(*types: str) -> Roof:
         ("int8", ("bfloat16", "int8"), "int8", 8),
         ("w4a16", ("bfloat16", "int8"), "bfloat16", 4),
         ("w4.5a8", ("bfloat16", "int8"), "int8", 4.5),
-        # Units of 4-bit floats have no ceiling yet, so their arithmetic has no limit.
-        ("nvfp4", ("bfloat16", "float8_e4m3fn"), "float4", 4.5),
+        ("nvfp4", ("bfloat16", "float8_e4m3fn"), "float8_e4m3fn", 4.5),
+        ("nvfp4", ("float8_e4m3fn", "float4_e2m1fn_x2"), "float4_e2m1fn_x2", 4.5),
         ("nvfp4", ("bfloat16",), "bfloat16", 4.5),
     ],
 )
