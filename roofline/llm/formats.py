@@ -11,7 +11,7 @@ from typing import Any
 from roofline.core.dtypes import DType, dtype
 from roofline.core.text import printable
 from roofline.errors import InputError, argument, did_you_mean
-from roofline.llm.parts import Part
+from roofline.llm.parts import Part, PartName
 from roofline.machine.roof import MachineRoof
 
 
@@ -32,7 +32,7 @@ class Types:
 
     ``compute`` is that of products with quantized ``weights``, ``floats`` that of activations and
     of other weights and their products, ``attention`` that of the products of attention.
-    ``all_weights``: embedding and head are quantized too.
+    ``all_weights``: embedding and head are quantized too; ``kept``: parts that stay floats.
     """
 
     compute: DType
@@ -41,6 +41,7 @@ class Types:
     floats: DType
     attention: DType
     all_weights: bool = False
+    kept: frozenset[str] = frozenset()
 
     @staticmethod
     def all_of(of: DType) -> Types:
@@ -49,13 +50,16 @@ class Types:
 
     def of_weights(self, part: Part) -> DType:
         """Return the type of a part's weights."""
-        return self.weights if part.is_quantized or self.all_weights else self.floats
+        return self.weights if self._is_coded(part) else self.floats
 
     def compute_of(self, part: Part) -> DType:
         """Return the type of a part's arithmetic."""
         if part.name == "attention":
             return self.attention
-        return self.compute if part.is_quantized or self.all_weights else self.floats
+        return self.compute if self._is_coded(part) else self.floats
+
+    def _is_coded(self, part: Part) -> bool:
+        return (part.is_quantized or self.all_weights) and part.name not in self.kept
 
 
 _FLOATS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -125,7 +129,13 @@ class WeightFormat:
         return WeightFormat(name=word, bits=bits, compute=compute, float_bits=max(16, activations))
 
     def types(
-        self, floats: DType, cache: DType | None, roof: MachineRoof, *, all_weights: bool = False
+        self,
+        floats: DType,
+        cache: DType | None,
+        roof: MachineRoof,
+        *,
+        all_weights: bool = False,
+        kept: frozenset[str] = frozenset(),
     ) -> Types:
         """Return the types on a machine; `cache` None: that of the floats.
 
@@ -153,6 +163,7 @@ class WeightFormat:
             floats=floats,
             attention=cache if cache == _EIGHT and cache in known else floats,
             all_weights=all_weights and self.floats is None,
+            kept=kept,
         )
 
     def notes(self, types: Types, machine: str) -> tuple[str, ...]:
@@ -165,23 +176,42 @@ class WeightFormat:
         )
 
 
+_KEPT: Mapping[str, PartName] = {
+    "self_attn": "attention projections",
+    "shared_expert": "shared experts",
+}
+"""Parts by the modules of transformers in lists of those that are not quantized."""
+
+
+def kept_parts(configuration: Mapping[str, Any]) -> frozenset[PartName]:
+    """Return the parts that a ``config.json`` keeps in floats in all layers."""
+    of = _table(configuration.get("quantization_config"))
+    lists = (of.get(key) or () for key in ("modules_to_not_convert", "ignore", "exclude_modules"))
+    words = [str(each) for listed in lists for each in listed]
+    return frozenset(
+        part
+        for module, part in _KEPT.items()
+        if any(module in each and "*" in each for each in words)
+    )
+
+
+def _table(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
 def stored_format(configuration: Mapping[str, Any]) -> str | None:
     """Return the format of quantized weights in a ``config.json``; None for floats.
 
     Groups have a scale of 16 bits, and a zero point of the bits of a weight.
     """
-
-    def table(value: object) -> Mapping[str, Any]:
-        return value if isinstance(value, Mapping) else {}
-
-    of = table(configuration.get("quantization_config"))
+    of = _table(configuration.get("quantization_config"))
     if not of:
         return None
     method, bits = str(of.get("quant_method")), of.get("bits", of.get("w_bit"))
     group = of.get("group_size", of.get("q_group_size"))
     if method == "compressed-tensors":
-        first = table(next(iter(table(of.get("config_groups")).values()), None))
-        weights = table(first.get("weights"))
+        first = _table(next(iter(_table(of.get("config_groups")).values()), None))
+        weights = _table(first.get("weights"))
         bits, group = weights.get("num_bits"), weights.get("group_size")
         if first.get("input_activations") or weights.get("type") == "float":
             method = f"{weights.get('type')}{bits}"

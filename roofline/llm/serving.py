@@ -139,7 +139,8 @@ class Model:
     """Model of serving runs: architecture, type of its floats, and run settings.
 
     ``prefix_share`` is the share of the context that all sequences have in common;
-    ``all_weights``: quantized formats include embedding and head. ``built_bytes`` are the weights
+    ``all_weights``: quantized formats include embedding and head; ``kept``: parts that they leave
+    in floats. ``built_bytes`` are the weights
     that transformers allocates in floats (None: they follow from the architecture).
     """
 
@@ -147,6 +148,7 @@ class Model:
     floats: DType
     prefix_share: float = 0.0
     all_weights: bool = False
+    kept: frozenset[str] = frozenset()
     built_bytes: int | None = None
 
     def shared(self, context: int) -> int:
@@ -160,7 +162,7 @@ class Model:
 
     def types(self, form: WeightFormat, cache: DType | None, roof: Roof) -> Types:
         """Return the types of a format on a machine."""
-        return form.types(self.floats, cache, roof, all_weights=self.all_weights)
+        return form.types(self.floats, cache, roof, all_weights=self.all_weights, kept=self.kept)
 
     def weight_bytes(self, types: Types, ranks: int = 1) -> int:
         """Return the bytes of the weights of one rank."""

@@ -21,7 +21,7 @@ from roofline.core.units import format_bytes, parse_bytes
 from roofline.errors import InputError, ModelError, argument, did_you_mean
 from roofline.llm.architecture import Architecture, text_part
 from roofline.llm.families import is_known
-from roofline.llm.formats import WeightFormat, cache_type, stored_format, usual_format
+from roofline.llm.formats import WeightFormat, cache_type, kept_parts, stored_format, usual_format
 from roofline.llm.memory import Memory, cache_of
 from roofline.llm.parts import STAGES, Stage
 from roofline.llm.result import ENGINES, Engine, Language, check_engine
@@ -446,8 +446,9 @@ def analyze_language(
         for each in hardware
     )
     known = language_model(model, config=None if config is None else str(config))
+    kept: frozenset[str] = frozenset()
     if forms is None and engine == "paged" and (stored := stored_format(known.configuration)):
-        forms = (stored,)
+        forms, kept = (stored,), kept_parts(known.configuration)
     if quantized_head and all(WeightFormat.parse(each).floats for each in forms or ("bf16",)):
         raise InputError(
             f"{argument('quantized_head', True)}: has no effect on weights in floats; add"
@@ -478,6 +479,7 @@ def analyze_language(
         floats=floats,
         prefix_share=prefix_share,
         all_weights=quantized_head,
+        kept=kept,
         built_bytes=built,
     )
     axes = Axes(
@@ -508,6 +510,8 @@ def analyze_language(
         notes = (*notes, *form.notes(on.types, run_.machine))
         if forms is None and form.floats != floats:
             notes = (*notes, f"{run_.machine}: {run_.weights} weights, as no ceiling for {floats}")
+    if kept:
+        notes = (*notes, f"not quantized in the checkpoint: {', '.join(sorted(kept))}")
     if "vision_config" in known.configuration:
         notes = (*notes, "language model alone: vision encoder and image tokens not counted")
     if architecture.small_weights is None and first is None:

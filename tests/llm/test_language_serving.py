@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import roofline
 from roofline.core.dtypes import DType, dtype
 from roofline.errors import InputError
 from roofline.llm.architecture import Architecture
@@ -288,6 +289,18 @@ def test_quantized_checkpoints_have_their_format(settings: object, name: str | N
     found = stored_format({**TINY, "quantization_config": settings})
     assert found == name
     assert name is None or WeightFormat.parse(name).floats is None
+
+
+def test_the_checkpoint_of_gpt_oss_by_hand() -> None:
+    found = roofline.analyze_language("gpt-oss-20b", hardware="h100").cells[0]
+    # 24 layers of 32 experts of 3 x 2880 x 2880 numbers of 4.25 bits.
+    experts = 24 * 32 * 3 * 2880 * 2880 * 17 // 32
+    # Projections of 64 + 2 x 8 + 64 heads of 64, two tables, routers, small ones: 2 B each.
+    floats = 24 * 2880 * 144 * 64 + 2 * 201088 * 2880 + 24 * 2880 * 32 + 6_970_944
+    cache = 24 * 2 * 8 * 64 * 2 * (4096 + 128) // 2
+    assert found.footprint_bytes == experts + 2 * floats + cache + 2 * (2880 + 201088)
+    # The files of the checkpoint have 13.76 GB.
+    assert round((experts + 2 * floats) / 1e9, 1) == 13.8
 
 
 @pytest.mark.parametrize("method", ["bitsandbytes", "compressed-tensors", "awq"])
