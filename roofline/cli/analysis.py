@@ -339,6 +339,7 @@ def _advise_on_trace(
         title=TRACE,
         type=FileName(),
     ),
+    flag("--learn", "Improve predictions for the GPU of the trace.", title=TRACE),
     VIEW_WITH_KERNELS,
     output_pack(_FORMATS),
 )
@@ -349,6 +350,7 @@ def trace(
     step: str | None,
     capture: Path | None,
     execution: Path | None,
+    learn: bool,
     view: View,
     output: Output,
 ) -> None:
@@ -374,6 +376,10 @@ def trace(
             threads=threads,
             progress=progress,
         )
+    if learn:
+        from roofline.pipeline.machine_times import learn_times
+
+        print_stderr(f"roofline: {learn_times(result, hardware).summary}")
     output.present(result, view)
 
 

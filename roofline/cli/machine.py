@@ -195,6 +195,17 @@ def _measure_links(others: list[str], output: Output) -> None:
     flag("--quick", "1 to 2 minutes: fewer models, wider intervals."),
     flag("--fresh", "Discard data of earlier calibrations."),
     flag("--force", "Measure on a busy machine."),
+    value(
+        "--from FILE",
+        "Learn a GPU's times from a trace or table (.csv, .csv.gz).",
+        to="source",
+        type=FileName(),
+    ),
+    value(
+        "--hardware NAME|FILE",
+        "GPU of --from.  [default: by the device in the trace]",
+        shell_complete=candidates.machines,
+    ),
     run_option(
         "dtype",
         "--dtype",
@@ -204,14 +215,35 @@ def _measure_links(others: list[str], output: Output) -> None:
         help="float32, bfloat16, float16 or int8; repeatable.  [default: those of the CPU]",
     ),
 )
-def calibrate(quick: bool, fresh: bool, force: bool, dtypes: tuple[str, ...]) -> None:
+def calibrate(
+    quick: bool,
+    fresh: bool,
+    force: bool,
+    source: Path | None,
+    hardware: str | None,
+    dtypes: tuple[str, ...],
+) -> None:
     """Calibrate predictions on this machine, in 5 to 8 minutes.
 
     Models of many families run here, and each of their operators is timed in place. From then on
     analyze and predict give predicted times with a prediction interval. The data is stored next to
     the machine's profile; its error is judged on models of families that were left out. Stop other
     processes first. Ctrl-C keeps the data; the next call continues there.
+
+    --from measures nothing: predictions for the GPU of FILE learn from the times in it.
     """
+    if source is not None:
+        given = {"--quick": quick, "--force": force, "--dtype": bool(dtypes)}
+        if others := [name for name, is_given in given.items() if is_given]:
+            raise InputError(f"{others[0]}: has no effect with --from; leave it out")
+        from roofline.pipeline.machine_times import learn_times
+
+        with progress_bar("Reading") as progress:
+            found = learn_times(source, hardware, fresh=fresh, progress=progress)
+        print_as_tables(found.report())
+        return
+    if hardware is not None:
+        raise InputError("--hardware: calibrate measures this machine; give it with --from FILE")
     from roofline.pipeline.calibrations import calibrate
 
     with progress_bar("Calibrating") as progress:
@@ -335,7 +367,15 @@ def show(name: str, output: Output) -> None:
     from roofline.machine.hardware import HardwareProfile
 
     output.check(HardwareProfile)
-    _present(*_known(name), output)
+    profile, warnings = _known(name)
+    _present(profile, warnings, output)
+    if profile.device == "cuda":
+        from roofline.pipeline.machines import read_times, times_file
+
+        if (own := read_times(profile, name)) is not None:
+            times = counted(sum(each.times for each in own.kernels), "measurement")
+            where = f"{', '.join(own.sources)}; {times_file(profile, name)}"
+            print_stderr(f"roofline: predictions for {profile.name} learned {times} ({where})")
 
 
 @command(

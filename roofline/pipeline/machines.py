@@ -8,10 +8,13 @@ import functools
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from roofline.core.files import read_json, refused
 from roofline.core.progress import Progress
+from roofline.core.schema import from_data
 from roofline.errors import FileFormatError, HardwareError, InputError, argument
 from roofline.latency.allocator import DEFAULT, Allocator, allocator_here
 from roofline.latency.calibration import Calibration
@@ -26,6 +29,9 @@ from roofline.machine.system.host import package_version
 from roofline.pipeline import cache
 from roofline.pipeline.measuring import measure_hardware, measure_with_samples, this_host
 from roofline.run import Run
+
+if TYPE_CHECKING:
+    from roofline.latency.gpu.corrections import MachineTimes
 
 Hardware = HardwareProfile | str | Path
 
@@ -114,16 +120,46 @@ def load_predictor(
 ) -> MachinePredictor | None:
     """Return the predictor of a machine for a run; None where nothing similar was measured.
 
-    CPUs have their own calibration data, NVIDIA GPUs what was learned from public measurements.
+    CPUs have their own calibration data, NVIDIA GPUs what was learned from public measurements, and
+    from their own if there are some.
     """
     if profile.device == "cuda" and run.device == "cuda":
         # Analyses on CPUs start without these modules.
         from roofline.latency.gpu.chips import chip_of
+        from roofline.latency.gpu.corrections import corrections_of
+        from roofline.latency.gpu.learned import shipped
         from roofline.latency.gpu.predictor import GpuPredictor
 
         if chip := chip_of(profile):
-            return GpuPredictor(chip=chip)
+            own = read_times(profile, named)
+            known = corrections_of(own.kernels, chip, shipped()) if own else {}
+            return GpuPredictor(chip=chip, corrections=known)
     return load_calibrated(profile, named, run, no_cache=no_cache)
+
+
+def times_file(profile: HardwareProfile, named: Hardware | None) -> Path:
+    """Return the file of a GPU's measured times, in the user's folder or next to its profile."""
+    file = _file_of(profile, named)
+    folder = catalog.user_folder() if file.parent == catalog.bundled_folder() else file.parent
+    return folder / f"{profile.name}.times.json"
+
+
+def read_times(profile: HardwareProfile, named: Hardware | None) -> MachineTimes | None:
+    """Return the measured times of a GPU; None without any.
+
+    Raises:
+        FileFormatError: their file is damaged, or of another machine.
+    """
+    from roofline.latency.gpu.corrections import MachineTimes
+
+    file = times_file(profile, named)
+    if not file.exists():
+        return None
+    fix = "remove it; `roofline calibrate --from FILE` learns again"
+    found = from_data(MachineTimes, read_json(file, fix=fix), file=str(file), fix=fix)
+    if found.machine != profile.name:
+        raise refused(str(file), f"has times of '{found.machine}', not of '{profile.name}'", fix)
+    return found
 
 
 def load_calibrated(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from roofline.core.text import counted
 from roofline.latency.gpu.chips import Chip
+from roofline.latency.gpu.corrections import Correction, cell_of
 from roofline.latency.gpu.kernels import Kernel, fused_kernel_of, has_formula, kernel_of
-from roofline.latency.gpu.learned import Group, Learned, shipped
-from roofline.latency.gpu.times import product_type, seconds
+from roofline.latency.gpu.learned import Learned, shipped
+from roofline.latency.gpu.times import group_of, prior_deviation, seconds, start_s
 from roofline.latency.learning import Z_80
 from roofline.latency.prediction import Predicted, Prediction, RunPrediction
 from roofline.latency.samples import EarlierRun
@@ -30,12 +31,14 @@ class GpuPredictor:
 
     chip: Chip
     learned: Learned = field(default_factory=shipped)
+    corrections: Mapping[tuple[str, str], Correction] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property
     def description(self) -> str:
         """Description of the measurements behind predictions."""
-        return "public measurements of GPUs"
+        public = "public measurements of GPUs"
+        return f"{public}; {self._own_words}" if self.corrections else public
 
     def earlier_run(
         self, placements: Sequence[Placement], run: Run, threads: int
@@ -60,7 +63,7 @@ class GpuPredictor:
                 f"{left} of {counted(len(at_work), 'operator')} are not predicted (no measurements"
                 f" of their type on such a GPU): {', '.join(names[:4])}"
             )
-        run = self._run(known, len(placements)) if at_work and len(known) == len(at_work) else None
+        run = self.whole(known, len(placements)) if at_work and len(known) == len(at_work) else None
         return Predicted(operators=found, run=run, notes=tuple(notes))
 
     def predict_compiled(
@@ -78,19 +81,14 @@ class GpuPredictor:
             if found is None:
                 continue
             is_counted = all(each.state is not State.UNKNOWN for each in done)
-            if not is_counted or self._group(found) is None:
+            if not is_counted or group_of(found, self.chip, self.learned) is None:
                 return None
             kernels.append(found)
             written_bytes = sum(each.byte for each in kernel.outputs)
             least_s.append(roof.memory_bound(level_bytes, written_bytes)[0] or 0.0)
         if not kernels or not self.learned.compiled:
             return None
-        times = seconds(kernels, self.chip, self.learned, compiled=True)
-        known = [
-            self._prediction(kernel, max(float(time_s), least))
-            for kernel, time_s, least in zip(kernels, times, least_s, strict=True)
-        ]
-        return self._run(known, len(kernels))
+        return self.whole(self.kernels(kernels, least_s, compiled=True), len(kernels))
 
     def operators(
         self, placements: Sequence[Placement], threads: int, /
@@ -104,41 +102,54 @@ class GpuPredictor:
         known = {
             place: each
             for place, each in kernels.items()
-            if self._group(each) and has_formula(placements[place].record, each)
+            if group_of(each, self.chip, self.learned)
+            and has_formula(placements[place].record, each)
         }
-        times = seconds(list(known.values()), self.chip, self.learned)
-        found: list[Prediction | None] = [None] * len(placements)
-        for (place, kernel), time_s in zip(known.items(), times, strict=True):
-            # Formulas know DRAM and arithmetic; L2 and boost clocks can make the minimum longer.
-            least_s = placements[place].eager_min_time_s or 0.0
-            found[place] = self._prediction(kernel, max(float(time_s), least_s))
-        return tuple(found)
+        least_s = [placements[place].eager_min_time_s or 0.0 for place in known]
+        found = dict(zip(known, self.kernels(list(known.values()), least_s), strict=True))
+        return tuple(found.get(place) for place in range(len(placements)))
 
-    def _group(self, kernel: Kernel) -> Group | None:
-        """Return the measurements of a kernel's kind and type; None: no prediction is justified."""
-        of_type = product_type(kernel.kind, kernel.dtype, self.chip)
-        if kernel.is_product and self.chip.gemm_flop_per_s(of_type) is None:
-            return None
-        return self.learned.group(kernel.kind, of_type, self.chip.architecture)
+    def kernels(
+        self, kernels: Sequence[Kernel], least_s: Sequence[float], *, compiled: bool = False
+    ) -> list[Prediction]:
+        """Return predictions of kernels of known groups, each at least its minimum time.
 
-    def _prediction(self, kernel: Kernel, time_s: float) -> Prediction:
-        group = self._group(kernel)
+        Formulas know DRAM and arithmetic; L2 and boost clocks can make the minimum longer.
+        """
+        times = seconds(kernels, self.chip, self.learned, compiled=compiled)
+        return [
+            self._prediction(kernel, float(time_s), least, compiled=compiled)
+            for kernel, time_s, least in zip(kernels, times, least_s, strict=True)
+        ]
+
+    def _prediction(
+        self, kernel: Kernel, time_s: float, least_s: float, *, compiled: bool
+    ) -> Prediction:
+        group = group_of(kernel, self.chip, self.learned)
         assert group is not None
-        is_extrapolated = self.chip.architecture not in group.architectures
-        deviation = group.far_deviation if is_extrapolated else group.deviation
-        if self.chip.assumed:
-            deviation *= math.sqrt(1 + len(self.chip.assumed))
+        deviation, is_extrapolated = prior_deviation(kernel, self.chip, self.learned)
+        samples, learned_from = group.rows, group.words
+        if (known := self.corrections.get(cell_of(kernel, self.chip))) is not None:
+            start = start_s(kernel, self.chip, self.learned, compiled=compiled)
+            time_s, deviation, is_extrapolated = known.apply(time_s, start)
+            samples, learned_from = known.times, self._own_words
+        predicted_s = max(time_s, least_s)
         factor = math.exp(Z_80 * deviation)
         return Prediction(
-            predicted_s=time_s,
-            low_s=time_s / factor,
-            high_s=time_s * factor,
-            samples=group.rows,
+            predicted_s=predicted_s,
+            low_s=predicted_s / factor,
+            high_s=predicted_s * factor,
+            samples=samples,
             distance=0.0,
             is_extrapolated=is_extrapolated,
             deviation=deviation,
-            learned_from=group.words,
+            learned_from=learned_from,
         )
+
+    @property
+    def _own_words(self) -> str:
+        times = sum(each.times for each in self.corrections.values())
+        return f"{counted(times, 'measurement')} of this machine"
 
     def _notes(self, at_work: Sequence[tuple[Placement, Prediction | None]]) -> Iterable[str]:
         """Yield what predictions lack."""
@@ -147,14 +158,19 @@ class GpuPredictor:
                 f"the machine file lacks {', '.join(self.chip.assumed)}: predictions assume usual"
                 " figures, in wider intervals"
             )
-        if left := [found.learned_from for _, found in at_work if found and found.is_extrapolated]:
-            subjects = ", ".join(dict.fromkeys(left))
-            yield f"extrapolated to this architecture: {subjects}; intervals are wider"
+        far = [each for _, each in at_work if each is not None and each.is_extrapolated]
+        subjects = dict.fromkeys(each.learned_from for each in far)
+        if subjects.pop(self._own_words, "") is None:
+            yield "far from all sizes measured on this machine: some operators; intervals are wider"
+        if subjects:
+            yield f"extrapolated to this architecture: {', '.join(subjects)}; intervals are wider"
 
-    def _run(self, known: Sequence[Prediction], calls: int) -> RunPrediction:
+    def whole(self, known: Sequence[Prediction], calls: int) -> RunPrediction:
         """Return the prediction of a pass; the host dispatches while the GPU computes.
 
         Its deviation is that of whole runs on chips left out, of similar and other architectures.
+        Errors of operators that this machine's own times correct add up for each kind, whose
+        samples are the same.
         """
         operators_s = sum(each.predicted_s for each in known)
         host_s = calls * self.learned.dispatch_s
@@ -167,6 +183,13 @@ class GpuPredictor:
         )
         deviation = near_deviation + far * (far_deviation - near_deviation)
         deviation *= math.sqrt(1 + len(self.chip.assumed))
+        own: dict[int, float] = {}
+        words = self._own_words
+        for each in known:
+            if each.learned_from == words:
+                share = each.predicted_s / operators_s
+                own[each.samples] = own.get(each.samples, 0.0) + share * each.deviation
+        deviation = math.hypot(deviation, *own.values())
         if host_s > operators_s:
             deviation = math.hypot(deviation, _HOST_DEVIATION)
         factor = math.exp(Z_80 * deviation)

@@ -6,6 +6,7 @@ the sizes of the operator and the data sheet; the constants are those of `Learne
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 
@@ -13,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roofline.latency.gpu.chips import Chip
-from roofline.latency.gpu.gemm import gemm_s
+from roofline.latency.gpu.gemm import constants_of, gemm_s
 from roofline.latency.gpu.kernels import ATTENTION, CONVOLUTIONS, DEPTHWISE, GEMMS, Kernel
-from roofline.latency.gpu.learned import Constants, Learned
+from roofline.latency.gpu.learned import Constants, Group, Learned
 
 Array = NDArray[np.float64]
 
@@ -117,6 +118,31 @@ def product_type(kind: str, dtype: str, chip: Chip) -> str:
     """Return the type of the unit that runs a product: torch allows TF32 in convolutions only."""
     is_allowed = kind in CONVOLUTIONS and "tf32" in chip.tensor_flop_per_s
     return "tf32" if is_allowed and dtype == "float32" else dtype
+
+
+def start_s(kernel: Kernel, chip: Chip, learned: Learned, *, compiled: bool = False) -> float:
+    """Return the seconds of a kernel without work."""
+    if kernel.kind in GEMMS:
+        of_type = constants_of(kernel.kind, product_type(kernel.kind, kernel.dtype, chip))
+        return learned.gemm[of_type]["start_s"] * 1.5e9 / chip.clock_hz
+    return (learned.compiled_shared if compiled else learned.shared)["start_s"]
+
+
+def group_of(kernel: Kernel, chip: Chip, learned: Learned) -> Group | None:
+    """Return the measurements of a kernel's kind and type; None: no prediction is justified."""
+    of_type = product_type(kernel.kind, kernel.dtype, chip)
+    if kernel.is_product and chip.gemm_flop_per_s(of_type) is None:
+        return None
+    return learned.group(kernel.kind, of_type, chip.architecture)
+
+
+def prior_deviation(kernel: Kernel, chip: Chip, learned: Learned) -> tuple[float, bool]:
+    """Return the deviation of the logarithm of a predicted time, and if it is extrapolated."""
+    group = group_of(kernel, chip, learned)
+    assert group is not None
+    is_extrapolated = chip.architecture not in group.architectures
+    deviation = group.far_deviation if is_extrapolated else group.deviation
+    return deviation * math.sqrt(1 + len(chip.assumed)), is_extrapolated
 
 
 def _formula(kind: str, of_type: str) -> Callable[[_Group], Array]:

@@ -1,0 +1,184 @@
+"""Corrections of predicted times by measurements of the same GPU.
+
+A kernel takes its start, which predictions know, and the rest. Measured ÷ predicted rests of the
+shapes of a kind have a common factor, that of the GPU, and each shape one of its own. Both are
+taken to be log-normal; what predictions erred by on GPUs left out is shared equally by them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from roofline.latency.gpu.chips import Chip
+from roofline.latency.gpu.kernels import Kernel
+from roofline.latency.gpu.learned import Learned
+from roofline.latency.gpu.times import group_of, prior_deviation, product_type, seconds, start_s
+
+SHORTEST_S = 2e-5
+"""Times below are refused: much of them is the start, of which profilers leave out a part."""
+
+ABSURD = 100.0
+"""Measured ÷ predicted time from which a row is refused: a wrong unit gives 1000."""
+
+MOST_SHAPES = 500
+"""Shapes of a kind and type that are kept: more hardly change the factor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredKernel:
+    """A kernel and the median of ``times`` measurements, in seconds."""
+
+    kernel: Kernel
+    time_s: float
+    times: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineTimes:
+    """Measured kernels of one machine, each shape once, and the files that they are from."""
+
+    machine: str
+    sources: tuple[str, ...]
+    kernels: tuple[MeasuredKernel, ...]
+
+    def merged(self, other: MachineTimes) -> MachineTimes:
+        """Return the kernels of both; `other` replaces times of the same shapes.
+
+        Of a kind and type with more than `MOST_SHAPES`, these are spread evenly over the times.
+        """
+        kinds: dict[tuple[str, str], list[MeasuredKernel]] = {}
+        known = {each.kernel: each for each in (*self.kernels, *other.kernels)}
+        for each in sorted(known.values(), key=lambda one: one.time_s):
+            kinds.setdefault((each.kernel.kind, each.kernel.dtype), []).append(each)
+        kept = [
+            each[place * len(each) // count]
+            for each in kinds.values()
+            for count in [min(len(each), MOST_SHAPES)]
+            for place in range(count)
+        ]
+        sources = tuple(dict.fromkeys((*self.sources, *other.sources)))
+        return MachineTimes(machine=self.machine, sources=sources, kernels=tuple(kept))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correction:
+    """Factor of one kind of kernel on one GPU, as logarithms with their standard deviations.
+
+    ``mean`` is that of the factor, ``deviation`` its own, ``scatter`` that of shapes, ``prior``
+    that of predictions without measurements. Rests of predicted times were ``low_s`` to ``high_s``.
+    """
+
+    mean: float
+    deviation: float
+    scatter: float
+    prior: float
+    low_s: float
+    high_s: float
+    shapes: int
+    times: int
+
+    def apply(self, time_s: float, start: float) -> tuple[float, float, bool]:
+        """Return the corrected time of a kernel, its deviation, and if it is far from the shapes.
+
+        The factor becomes as uncertain as without measurements where the rest is a decade or more
+        outside of theirs. The start has the deviation that it had.
+        """
+        rest = max(time_s - start, 1e-12)
+        outside = max(0.0, math.log(rest / self.high_s), math.log(self.low_s / rest))
+        near = math.exp(-outside / math.log(10))
+        variance = self.scatter**2 + self.deviation**2 + (1 - near**2) * self.prior**2
+        corrected = rest * math.exp(self.mean)
+        share = corrected / (start + corrected)
+        deviation = math.sqrt(share**2 * variance + ((1 - share) * self.prior) ** 2)
+        return start + corrected, deviation, share > 0.5 and outside > math.log(10)
+
+
+def correction_of(logs: Sequence[float], prior: float) -> tuple[float, float, float]:
+    """Return mean and deviation of the common factor of shapes, and the deviation of a shape.
+
+    Half of a variance is that of the factor, half that of shapes: that of predictions as two
+    observations, and the square of the mean as a third. So are the scatter of `logs` and two more
+    shapes. Of one shape alone, half of the error is taken to be its own. Deviations allow for the
+    uncertainty of the scatter of few shapes.
+    """
+    count, mean = len(logs), sum(logs) / len(logs)
+    expected = (2 * prior**2 + mean**2) / 3
+    shapes = (expected + sum((each - mean) ** 2 for each in logs)) / (count + 1)
+    posterior = 1 / (2 / expected + count / shapes)
+    # 90 % quantile of Student's t by that of the normal distribution, as a series.
+    freedom = count + 1
+    wider = 1 + 0.6606 / freedom + 0.4455 / freedom**2
+    mean *= posterior * count / shapes
+    return mean, wider * math.sqrt(posterior), wider * math.sqrt(shapes)
+
+
+def cell_of(kernel: Kernel, chip: Chip) -> tuple[str, str]:
+    """Return the kind and, of products, the type whose kernels have a common factor."""
+    if not kernel.is_product:
+        return kernel.kind, ""
+    of_type = product_type(kernel.kind, kernel.dtype, chip)
+    return kernel.kind, "16 bits" if of_type in ("float16", "bfloat16") else of_type
+
+
+def measured_kernels(
+    rows: Iterable[tuple[Kernel, float]], chip: Chip, learned: Learned
+) -> tuple[tuple[MeasuredKernel, ...], Counter[str]]:
+    """Return the kernels to learn from, each shape once, and the number of rows refused by reason.
+
+    Repetitions of a shape are one measurement: their median.
+    """
+    refused: Counter[str] = Counter()
+    shapes: dict[Kernel, list[float]] = {}
+    for kernel, time_s in rows:
+        if not (math.isfinite(time_s) and time_s > 0):
+            refused["no positive time"] += 1
+        elif group_of(kernel, chip, learned) is None:
+            refused[f"{kernel.kind} in {kernel.dtype} is not predicted on this GPU"] += 1
+        else:
+            shapes.setdefault(kernel, []).append(time_s)
+    kept: list[MeasuredKernel] = []
+    for (kernel, times), predicted_s in zip(
+        shapes.items(), seconds(list(shapes), chip, learned), strict=True
+    ):
+        usable = [each for each in times if each >= SHORTEST_S]
+        near = [each for each in usable if 1 / ABSURD < each / predicted_s < ABSURD]
+        refused[f"shorter than {SHORTEST_S * 1e6:.0f} µs"] += len(times) - len(usable)
+        refused[f"more than {ABSURD:.0f} times off the prediction: wrong unit?"] += len(
+            usable
+        ) - len(near)
+        if near:
+            kept.append(MeasuredKernel(kernel=kernel, time_s=median(near), times=len(near)))
+    return tuple(kept), +refused
+
+
+def corrections_of(
+    kernels: Sequence[MeasuredKernel], chip: Chip, learned: Learned
+) -> Mapping[tuple[str, str], Correction]:
+    """Return the corrections that follow from measured kernels, by cell."""
+    cells: dict[tuple[str, str], list[tuple[MeasuredKernel, float, float]]] = {}
+    predicted_s = seconds([each.kernel for each in kernels], chip, learned)
+    for each, time_s in zip(kernels, predicted_s, strict=True):
+        start = start_s(each.kernel, chip, learned)
+        rest = max(float(time_s) - start, 1e-12)
+        log = math.log(max(each.time_s - start, 1e-12) / rest)
+        cells.setdefault(cell_of(each.kernel, chip), []).append((each, rest, log))
+    found: dict[tuple[str, str], Correction] = {}
+    for cell, shapes in cells.items():
+        prior = max(prior_deviation(each.kernel, chip, learned)[0] for each, _, _ in shapes)
+        mean, deviation, scatter = correction_of([log for _, _, log in shapes], prior)
+        rests = [rest for _, rest, _ in shapes]
+        found[cell] = Correction(
+            mean=mean,
+            deviation=deviation,
+            scatter=scatter,
+            prior=prior,
+            low_s=min(rests),
+            high_s=max(rests),
+            shapes=len(shapes),
+            times=sum(each.times for each, _, _ in shapes),
+        )
+    return found
