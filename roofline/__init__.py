@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from roofline.pipeline.crosschecks import crosscheck as crosscheck
     from roofline.pipeline.exporting import export as export
     from roofline.pipeline.language import analyze_language as analyze_language
+    from roofline.pipeline.machine_times import learn_times as learn_times
     from roofline.pipeline.measuring import measure_hardware as measure_hardware
     from roofline.pipeline.optimizing import optimize as optimize
     from roofline.pipeline.predictions import predict as predict
@@ -85,6 +86,7 @@ _NAMES = {
     "roofline.pipeline.crosschecks": "crosscheck",
     "roofline.pipeline.exporting": "export",
     "roofline.pipeline.language": "analyze_language",
+    "roofline.pipeline.machine_times": "learn_times",
     "roofline.pipeline.measuring": "measure_hardware",
     "roofline.pipeline.optimizing": "optimize",
     "roofline.pipeline.predictions": "predict",

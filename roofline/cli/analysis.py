@@ -376,11 +376,11 @@ def trace(
             threads=threads,
             progress=progress,
         )
+    output.present(result, view)
     if learn:
         from roofline.pipeline.machine_times import learn_times
 
         print_stderr(f"roofline: {learn_times(result, hardware).summary}")
-    output.present(result, view)
 
 
 @command(

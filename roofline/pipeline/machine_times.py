@@ -106,7 +106,7 @@ class Learning:
 
 
 def learn_times(
-    source: Path | TraceAnalysis,
+    source: str | Path | TraceAnalysis,
     hardware: Hardware | None = None,
     *,
     fresh: bool = False,
@@ -125,6 +125,7 @@ def learn_times(
         InputError: the source has no usable row.
         FileFormatError: it cannot be read.
     """
+    source = Path(source) if isinstance(source, str) else source
     is_table = isinstance(source, Path) and source.name.endswith((".csv", ".csv.gz"))
     if is_table and hardware is None:
         raise HardwareError(f"{source}: name the GPU of a table with {argument('hardware')}")

@@ -344,7 +344,7 @@ def learn(tmp_path: Path, factor: float, sizes: tuple[float, ...] = SIZES) -> Le
 def test_a_file_learned_again_changes_nothing_and_new_times_replace_old_ones(
     tmp_path: Path,
 ) -> None:
-    def mean(factor: float, sizes: tuple[float, ...]) -> float:
+    def mean(factor: float, sizes: tuple[float, ...]) -> object:
         return pytest.approx(correction(slower(factor, sizes)).mean, abs=1e-6)
 
     cell = ("gemm", "16 bits")
@@ -388,8 +388,7 @@ def trace(path: Path, factor: float) -> Path:
                 "Concrete Inputs": ["", ""],
             },
         )
-        launch = events.launch(at + 2, **{"External id": number})
-        args = {"External id": number, "correlation": launch}
+        args = {"External id": number, "correlation": events.launch(at + 2)}
         events.kernel("gemm", at + 10, time_s * 1e6, **args)
         at += 100 + time_s * 1e6
     return events.save(path)

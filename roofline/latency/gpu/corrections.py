@@ -2,7 +2,7 @@
 
 A kernel takes its start, which predictions know, and the rest. Measured ÷ predicted rests of the
 shapes of a kind have a common factor, that of the GPU, and each shape one of its own. Both are
-taken to be log-normal; what predictions erred by on GPUs left out is shared equally by them.
+taken to be log-normal, and to share the error of predictions on GPUs left out equally.
 """
 
 from __future__ import annotations
@@ -100,10 +100,11 @@ class Correction:
 def correction_of(logs: Sequence[float], prior: float) -> tuple[float, float, float]:
     """Return mean and deviation of the common factor of shapes, and the deviation of a shape.
 
-    Half of a variance is that of the factor, half that of shapes: that of predictions as two
-    observations, and the square of the mean as a third. So are the scatter of `logs` and two more
-    shapes. Of one shape alone, half of the error is taken to be its own. Deviations allow for the
-    uncertainty of the scatter of few shapes.
+    The variance of predictions without measurements, `prior` squared, counts as two observations,
+    the square of the mean as a third. Half of it is that of the factor, half that of shapes: in
+    public measurements a tenth (products) to nine tenths (elementwise operators) belong to the GPU.
+    The scatter of `logs` updates that of shapes, which counts as two. Deviations allow for the
+    uncertain scatter of few shapes.
     """
     count, mean = len(logs), sum(logs) / len(logs)
     expected = (2 * prior**2 + mean**2) / 3

@@ -169,8 +169,8 @@ class GpuPredictor:
         """Return the prediction of a pass; the host dispatches while the GPU computes.
 
         Its deviation is that of whole runs on chips left out, of similar and other architectures.
-        Errors of operators that this machine's own times correct add up for each kind, whose
-        samples are the same.
+        Operators that this machine's own times correct err by kind, whose samples are the same: in
+        sum at most as runs on other architectures.
         """
         operators_s = sum(each.predicted_s for each in known)
         host_s = calls * self.learned.dispatch_s
@@ -188,7 +188,9 @@ class GpuPredictor:
         for each in known:
             if each.learned_from == words:
                 share = each.predicted_s / operators_s
-                own[each.samples] = own.get(each.samples, 0.0) + share * each.deviation
+                own[each.samples] = own.get(each.samples, 0.0) + share * min(
+                    each.deviation, far_deviation
+                )
         deviation = math.hypot(deviation, *own.values())
         if host_s > operators_s:
             deviation = math.hypot(deviation, _HOST_DEVIATION)
