@@ -186,12 +186,11 @@ _KEPT: Mapping[str, PartName] = {
 def kept_parts(configuration: Mapping[str, Any]) -> frozenset[PartName]:
     """Return the parts that a ``config.json`` keeps in floats in all layers."""
     of = _table(configuration.get("quantization_config"))
-    lists = (of.get(key) or () for key in ("modules_to_not_convert", "ignore", "exclude_modules"))
-    words = [str(each) for listed in lists for each in listed]
+    lists = (of.get(key) for key in ("modules_to_not_convert", "ignore", "exclude_modules"))
+    found = [str(each) for listed in lists if isinstance(listed, list) for each in listed]
+    patterns = [each for each in found if "*" in each]
     return frozenset(
-        part
-        for module, part in _KEPT.items()
-        if any(module in each and "*" in each for each in words)
+        part for module, part in _KEPT.items() if any(module in each for each in patterns)
     )
 
 

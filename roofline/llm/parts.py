@@ -297,12 +297,6 @@ def weights_of(architecture: Architecture) -> int:
     return product_weights(architecture) + table_weights(architecture) + small
 
 
-def quantized_weights(architecture: Architecture) -> int:
-    """Return the elements of weights that quantization applies to."""
-    parts = all_parts(architecture)
-    return sum(each.count * each.weights for each in parts if each.is_quantized)
-
-
 def all_parts(architecture: Architecture) -> tuple[Part, ...]:
     """Return the parts of a pass that touches all experts, and so all weights of products."""
     sizes = architecture.experts
