@@ -252,6 +252,8 @@ def _expert_layers_of(keys: _Keys, layers: int, experts: ExpertSizes | None) -> 
         return tuple(layer in named for layer in range(layers))
     dense = set(keys.listed("mlp_only_layers") or ())
     first = keys.count("dense before") or 0
+    if first > layers:
+        raise InputError(f"{keys.name('dense before')}={first}: at most the {layers} layers")
     step = keys.optional("sparse every") or 1
     # DeepSeek counts layers from 0, other families from 1.
     start = 0 if keys.name("sparse every") == "moe_layer_freq" else 1

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from roofline.analysis.rows import MINIMUM_TIMES, minimum_times_of
 from roofline.core.blocks import Block, View
 from roofline.core.dtypes import DType
+from roofline.core.sampling import interval_cell
 from roofline.core.text import counted
 from roofline.core.units import format_bytes, format_memory, format_percent, format_s
 from roofline.errors import InputError, argument
@@ -146,10 +147,10 @@ class Language(Result):
         where = f"{self.model} on {ranks}{self.hardware.name}"
         # Decode first: it is asked for most.
         stages = sorted(self.stages, key=lambda each: each.stage)
+        sequences = f"batch {run.batch:,}, {run.context:,} tokens"
         if self.engine == "transformers":
             parts = [*map(_verdict, stages), _memory_words(self.footprint)]
-            return f"{where} (eager transformers): {'; '.join(parts)}"
-        sequences = f"batch {run.batch:,}, {run.context:,} tokens"
+            return f"{where} (eager transformers, {sequences}): {'; '.join(parts)}"
         of = f"paged engine, {run.weights} weights, {run.cache} KV cache, {sequences}"
         served = sorted(self.cells[0].stages, key=lambda each: each.stage)
         parts = [*map(_served, served), f"fits: {fit_words(self.footprint)}"]
@@ -242,14 +243,16 @@ def _cell_row(cell: ServingCell, stage: ServedStage) -> dict[str, Any]:
     }
 
 
+_TIMES: Mapping[Stage, str] = {"prefill": "TTFT", "decode": "TPOT"}
+
+
 def _served(stage: ServedStage) -> str:
-    name = "TPOT" if stage.stage == "decode" else "TTFT"
     if stage.model_min_time_s is None:
         return f"{stage.stage} rate unknown (no ceilings)"
     limiter = "" if stage.bound is Bound.UNKNOWN else f", {stage.bound.value}-bound"
     return (
-        f"{stage.stage} at most {rate_text(stage.tokens_per_s)} tokens/s, {name} at least"
-        f" {format_s(stage.model_min_time_s)}{limiter}"
+        f"{stage.stage} at most {rate_text(stage.tokens_per_s)} tokens/s,"
+        f" {_TIMES[stage.stage]} at least {format_s(stage.model_min_time_s)}{limiter}"
     )
 
 
@@ -273,8 +276,12 @@ def _verdict(stage: StageResult) -> str:
     if rate is None:
         return f"{stage.stage} rate unknown (no ceilings)"
     words = f"{stage.stage} at most {rate.words} tokens/s"
-    if predicted:
+    time = f"{_TIMES[stage.stage]} at least {format_s(stage.eager_min_time_s)}"
+    run = stage.analysis and stage.analysis.prediction
+    if predicted and run:
         words += f" ({predicted.words} predicted)"
+        time += f" (predicted {interval_cell(run.predicted_s, run.low_s, run.high_s)})"
+    words += f", {time}"
     limiter = stage.limiter
     if limiter is Bound.UNKNOWN:
         return words
@@ -282,7 +289,10 @@ def _verdict(stage: StageResult) -> str:
 
 
 def _memory_words(footprint: Footprint) -> str:
-    takes, memory = format_bytes(footprint.total_bytes), format_memory(footprint.memory.size_bytes)
+    takes, size = format_bytes(footprint.total_bytes), footprint.memory.size_bytes
+    memory = format_memory(size)
+    if "GiB" in memory:
+        memory += f" ({format_bytes(size)})"
     peak = f"the peak of {format_bytes(footprint.peak_bytes)} in transformers does not"
     return {
         "fits": f"{takes} fit into {memory}",

@@ -132,6 +132,7 @@ def test_text_of_a_model_that_sees_images() -> None:
         ({"layer_types": ["mamba"] * 3}, "unknown type 'mamba'"),
         ({"mamba_d_state": 16}, "mamba_d_state: state-space layers"),
         ({"num_experts": 2, "num_experts_per_tok": 3}, "3 experts per token of 2"),
+        ({"num_experts": 2, "first_k_dense_replace": 4}, "first_k_dense_replace=4: at most the 3"),
         ({"hidden_size": 10**30}, "must be a whole number"),
         ({"hidden_size": True}, "hidden_size=True"),
     ],

@@ -109,6 +109,13 @@ def test_tables_are_those_of_one_rank_and_of_a_common_prefix() -> None:
     assert cache.sums[0][-1] == format_bytes(2048 * (1 + 4) * 32 * 512)
 
 
+def test_the_headline_of_transformers() -> None:
+    said = language().summary
+    assert "(eager transformers, batch 4, 512 tokens): decode at most" in said
+    # Four tokens in 80 to 140 ms.
+    assert "(29 to 50 predicted), TPOT at least" in said and "(80–140) ms)" in said
+
+
 def test_experts_have_a_row_for_each_routing() -> None:
     (grid,) = grids(language(sparse=True), "Distinct experts")
     assert [row[1] for row in grid.rows[3:]] == ["identical", "uniform", "disjoint"]
