@@ -57,8 +57,8 @@ def judged(name: str, rows: Rows, others: Rows) -> tuple[list[Judged], list[str]
             each / sum(times) for each in (whole.predicted_s, whole.low_s, whole.high_s)
         )
         row += [f"{middle:.2f}", f"{low:.2f}–{high:.2f}{'' if low <= 1 <= high else ' (missed)'}"]
-    columns = zip(rows, *found, strict=True)
-    return [Judged(name, *measured, one, two) for measured, one, two in columns], row
+    columns = zip(kernels, times, *found, strict=True)
+    return [Judged(name, *each) for each in columns], row
 
 
 def figures(label: str, chosen: Sequence[Judged]) -> list[str]:

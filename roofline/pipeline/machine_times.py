@@ -45,18 +45,18 @@ _UNITS = {"time_s": 1.0, "time_ms": 1e-3, "time_us": 1e-6}
 
 _TYPES = {"fp8": "float8_e4m3fn", "fp8_block": FLOAT8_BLOCK}
 
-_NAMES = {
+_OPERATORS = {
     **dict.fromkeys(("linear", "mm", "addmm", "matmul"), "gemm"),
     "bmm": "batched gemm",
     "ln": "layer norm",
     "cat": "concatenation",
-    **dict.fromkeys(("add", "sub"), "add"),
-    **dict.fromkeys(("mul", "div"), "multiply"),
-    **dict.fromkeys(("pow", "relu", "tanh", "sigmoid", "silu", "exp"), "pointwise"),
+    **dict.fromkeys(("add", "sub", "addu"), "add"),
+    **dict.fromkeys(("mul", "div", "mulu", "divu"), "multiply"),
+    **dict.fromkeys(("pow", "powu", "relu", "tanh", "sigmoid", "silu", "exp"), "pointwise"),
 }
-"""Kinds of kernels by names of operators."""
+"""Kinds of kernels by names of operators; those with u have a scalar as their second operand."""
 
-_TWO_OPERANDS = ("add", "sub", "mul", "div", "pow", "multiply")
+_TWO_TENSORS = ("add", "sub", "mul", "div", "pow", "multiply")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,19 +206,18 @@ def _rows_of_table(path: Path, profile: HardwareProfile, refused_rows: Counter[s
                 try:
                     kernel = _kernel(cells)
                     time_s = float(cells.get(columns[0], "")) * _UNITS[columns[0]]
-                except (ValueError, KeyError, InputError) as error:
-                    reason = (
-                        error_text(error) if isinstance(error, InputError) else "unreadable number"
-                    )
-                    refused_rows[reason] += 1
-                    continue
-                yield kernel, time_s
+                except InputError as error:
+                    refused_rows[error_text(error)] += 1
+                except ValueError:
+                    refused_rows["unreadable number"] += 1
+                else:
+                    yield kernel, time_s
     except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
         what = getattr(error, "strerror", None) or error_text(error)
         raise refused(str(path), f"cannot be read: {what}", fix) from None
 
 
-_SIZES = ("batch", "m", "n", "k", "taps", "elements", "flop", "dram_bytes", "layout_bytes", "width")
+_SIZES = ("batch", "m", "n", "k", "taps", "elements", "dram_bytes", "layout_bytes", "width")
 _IMAGES = ("in_channels", "out_channels", "kernel_size", "input_size", "stride", "padding")
 _USUAL = (1.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0)
 """Number of images, and the sizes of `_IMAGES`, that a row lacks."""
@@ -235,9 +234,7 @@ def _kernel(row: Mapping[str, str]) -> Kernel:
         raise InputError("a size is out of range")
     usual = "convolution" if "in_channels" in sizes else "gemm"
     name = (row.get("kind") or row.get("operator") or usual).replace("_", " ")
-    has_scalar = name.removesuffix("u") in _TWO_OPERANDS and name.endswith("u")
-    name = name.removesuffix("u") if has_scalar else name
-    kind = _NAMES.get(name, name)
+    kind = _OPERATORS.get(name, name)
     if kind not in {*GEMMS, *ATTENTION, *shipped().kinds}.difference(DEPTHWISE, ("other",)):
         raise InputError(f"unknown kind '{kind}'")
     given = row.get("dtype") or "float32"
@@ -251,14 +248,12 @@ def _kernel(row: Mapping[str, str]) -> Kernel:
     m, n, k = (sizes.get(each, 0.0) for each in ("m", "n", "k"))
     if "width" in sizes:
         sizes |= {"k": sizes["width"], "elements": batch * sizes.pop("width"), "batch": 1.0}
-    operands = 3 if name in _TWO_OPERANDS and not has_scalar else 2
-    byte = operands * size * sizes.get("elements", 0.0)
+    byte = (3 if name in _TWO_TENSORS else 2) * size * sizes.get("elements", 0.0)
     if kind in ATTENTION:
         byte = 2 * batch * (m + n) * k * size
-    elif Kernel(kind=kind, dtype=of_type).is_product:
+    elif kind in GEMMS:
         byte = batch * ((m + n) * k * size + m * n * max(size, 2.0))
-    sizes.setdefault("dram_bytes", byte)
-    found = Kernel(kind=kind, dtype=of_type, **sizes)
+    found = Kernel(kind=kind, dtype=of_type, **{"dram_bytes": byte, **sizes})
     needed = (batch, m, n, k) if found.is_product else (found.elements,)
     if min(needed) < 1:
         raise InputError(f"sizes of {kind} are missing")
@@ -273,5 +268,4 @@ def _take_images(sizes: dict[str, float], size: float) -> None:
     output = (edge + 2 * padding - window) // max(stride, 1.0) + 1
     taps, m = window**2, images * output**2
     byte = size * (images * inner * edge**2 + outer * inner * taps + m * outer)
-    sizes |= {"m": m, "n": outer, "k": inner, "taps": taps}
-    sizes.setdefault("dram_bytes", byte)
+    sizes |= {"dram_bytes": byte, **sizes, "m": m, "n": outer, "k": inner, "taps": taps}

@@ -103,18 +103,13 @@ def correction_of(logs: Sequence[float], prior: float) -> tuple[float, float, fl
     The variance of predictions without measurements, `prior` squared, counts as two observations,
     the square of the mean as a third. Half of it is that of the factor, half that of shapes: in
     public measurements a tenth (products) to nine tenths (elementwise operators) belong to the GPU.
-    The scatter of `logs` updates that of shapes, which counts as two. Deviations allow for the
-    uncertain scatter of few shapes.
+    The scatter of `logs` updates that of shapes, which counts as two.
     """
     count, mean = len(logs), sum(logs) / len(logs)
     expected = (2 * prior**2 + mean**2) / 3
     shapes = (expected + sum((each - mean) ** 2 for each in logs)) / (count + 1)
     posterior = 1 / (2 / expected + count / shapes)
-    # 90 % quantile of Student's t by that of the normal distribution, as a series.
-    freedom = count + 1
-    wider = 1 + 0.6606 / freedom + 0.4455 / freedom**2
-    mean *= posterior * count / shapes
-    return mean, wider * math.sqrt(posterior), wider * math.sqrt(shapes)
+    return mean * posterior * count / shapes, math.sqrt(posterior), math.sqrt(shapes)
 
 
 def cell_of(kernel: Kernel, chip: Chip) -> tuple[str, str]:
@@ -147,10 +142,9 @@ def measured_kernels(
     ):
         usable = [each for each in times if each >= SHORTEST_S]
         near = [each for each in usable if 1 / ABSURD < each / predicted_s < ABSURD]
+        far = f"more than {ABSURD:.0f} times off the prediction: wrong unit?"
         refused[f"shorter than {SHORTEST_S * 1e6:.0f} µs"] += len(times) - len(usable)
-        refused[f"more than {ABSURD:.0f} times off the prediction: wrong unit?"] += len(
-            usable
-        ) - len(near)
+        refused[far] += len(usable) - len(near)
         if near:
             kept.append(MeasuredKernel(kernel=kernel, time_s=median(near), times=len(near)))
     return tuple(kept), +refused
@@ -160,6 +154,7 @@ def corrections_of(
     kernels: Sequence[MeasuredKernel], chip: Chip, learned: Learned
 ) -> Mapping[tuple[str, str], Correction]:
     """Return the corrections that follow from measured kernels, by cell."""
+    kernels = [each for each in kernels if group_of(each.kernel, chip, learned)]
     cells: dict[tuple[str, str], list[tuple[MeasuredKernel, float, float]]] = {}
     predicted_s = seconds([each.kernel for each in kernels], chip, learned)
     for each, time_s in zip(kernels, predicted_s, strict=True):
@@ -170,8 +165,8 @@ def corrections_of(
     found: dict[tuple[str, str], Correction] = {}
     for cell, shapes in cells.items():
         prior = max(prior_deviation(each.kernel, chip, learned)[0] for each, _, _ in shapes)
-        mean, deviation, scatter = correction_of([log for _, _, log in shapes], prior)
-        rests = [rest for _, rest, _ in shapes]
+        measured, rests, logs = zip(*shapes, strict=True)
+        mean, deviation, scatter = correction_of(logs, prior)
         found[cell] = Correction(
             mean=mean,
             deviation=deviation,
@@ -180,6 +175,6 @@ def corrections_of(
             low_s=min(rests),
             high_s=max(rests),
             shapes=len(shapes),
-            times=sum(each.times for each, _, _ in shapes),
+            times=sum(each.times for each in measured),
         )
     return found

@@ -158,12 +158,15 @@ class GpuPredictor:
                 f"the machine file lacks {', '.join(self.chip.assumed)}: predictions assume usual"
                 " figures, in wider intervals"
             )
-        far = [each for _, each in at_work if each is not None and each.is_extrapolated]
-        subjects = dict.fromkeys(each.learned_from for each in far)
-        if subjects.pop(self._own_words, "") is None:
-            yield "far from all sizes measured on this machine: some operators; intervals are wider"
-        if subjects:
-            yield f"extrapolated to this architecture: {', '.join(subjects)}; intervals are wider"
+        left = [found.learned_from for _, found in at_work if found and found.is_extrapolated]
+        own = self._own_words
+        if far := left.count(own):
+            yield (
+                f"{counted(far, 'operator')} far from the sizes that were measured on this machine;"
+                " intervals are wider"
+            )
+        if subjects := ", ".join(dict.fromkeys(each for each in left if each != own)):
+            yield f"extrapolated to this architecture: {subjects}; intervals are wider"
 
     def whole(self, known: Sequence[Prediction], calls: int) -> RunPrediction:
         """Return the prediction of a pass; the host dispatches while the GPU computes.

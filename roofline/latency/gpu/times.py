@@ -133,6 +133,8 @@ def group_of(kernel: Kernel, chip: Chip, learned: Learned) -> Group | None:
     of_type = product_type(kernel.kind, kernel.dtype, chip)
     if kernel.is_product and chip.gemm_flop_per_s(of_type) is None:
         return None
+    if kernel.kind in GEMMS and constants_of(kernel.kind, of_type) not in learned.gemm:
+        return None
     return learned.group(kernel.kind, of_type, chip.architecture)
 
 
