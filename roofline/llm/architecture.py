@@ -95,6 +95,9 @@ class _Keys:
         key, value = self._found(what)
         if value is None:
             return None
+        if isinstance(value, list) and value and value.count(value[0]) == len(value):
+            # By layer, all alike.
+            value = value[0]
         if type(value) is not int or not 0 <= value < _MOST:
             shown = printable(repr(value))[:60]
             raise InputError(f"{key}={shown}: must be a whole number from 1 to {_MOST:,}")
@@ -501,7 +504,7 @@ def text_part(configuration: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _small_weights(of: Architecture, family: Family | None, keys: _Keys) -> int | None:
     """Return the elements of norms, biases and position tables; None for unknown types."""
-    if family is None:
+    if family is None or keys.get("hidden_size_per_layer_input"):
         return None
     norm, biases = of.width * (2 if family.has_norm_bias else 1), set(family.biases)
     if keys.get("attention_bias") is True:

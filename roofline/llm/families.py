@@ -64,5 +64,9 @@ FAMILIES: Mapping[str, Family] = {
 
 def is_known(configuration: Mapping[str, Any]) -> bool:
     """Return True if a published configuration is complete without the defaults of transformers."""
-    has_layer_inputs = bool(configuration.get("hidden_size_per_layer_input"))
-    return configuration.get("model_type") in FAMILIES and not has_layer_inputs
+    return configuration.get("model_type") in FAMILIES and not has_layer_inputs(configuration)
+
+
+def has_layer_inputs(configuration: Mapping[str, Any]) -> bool:
+    """Return True for models with an embedding per layer, which is not modeled."""
+    return bool(configuration.get("hidden_size_per_layer_input"))

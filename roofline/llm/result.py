@@ -152,6 +152,7 @@ class Language(Result):
             parts = [*map(_verdict, stages), _memory_words(self.footprint)]
             return f"{where} (eager transformers, {sequences}): {'; '.join(parts)}"
         of = f"paged engine, {run.weights} weights, {run.cache} KV cache, {sequences}"
+        of += ", uniform routing" * bool(self.stages[0].spread)
         served = sorted(self.cells[0].stages, key=lambda each: each.stage)
         parts = [*map(_served, served), f"fits: {fit_words(self.footprint)}"]
         return f"{where} ({of}): {'; '.join(parts)}"

@@ -20,7 +20,7 @@ from roofline.core.text import printable
 from roofline.core.units import format_bytes, parse_bytes
 from roofline.errors import InputError, ModelError, argument, did_you_mean
 from roofline.llm.architecture import Architecture, text_part
-from roofline.llm.families import is_known
+from roofline.llm.families import has_layer_inputs, is_known
 from roofline.llm.formats import WeightFormat, cache_type, kept_parts, stored_format, usual_format
 from roofline.llm.memory import Memory, cache_of
 from roofline.llm.parts import STAGES, Stage
@@ -517,6 +517,9 @@ def analyze_language(
     if architecture.small_weights is None and first is None:
         kind = printable(architecture.model_type)
         notes = (*notes, f"norms and biases of model type '{kind}' are unknown and not counted")
+    warnings = warnings_of(found, architecture, cache, known.notes)
+    if first is None and has_layer_inputs(known.configuration):
+        warnings = (*warnings, "embeddings per layer are not counted: weights take more memory")
     return Language(
         model=known.name,
         # JSON has no infinity.
@@ -544,7 +547,7 @@ def analyze_language(
         prefix_share=prefix_share,
         link=machines[0].link,
         notes=tuple(dict.fromkeys((*known.notes, *notes, *_notes(architecture)))),
-        warnings=warnings_of(found, architecture, cache, known.notes),
+        warnings=warnings,
     )
 
 

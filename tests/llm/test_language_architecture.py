@@ -86,6 +86,18 @@ def test_windows_by_layer() -> None:
     assert Architecture.of(plain).windows == (None,) * 3
 
 
+def test_sizes_by_layer_may_be_alike() -> None:
+    assert Architecture.of({**TINY, "intermediate_size": [40, 40, 40]}).inner_width == 40
+    with pytest.raises(InputError, match="must be a whole number"):
+        Architecture.of({**TINY, "intermediate_size": [40, 40, 80]})
+
+
+def test_embeddings_per_layer_leave_the_number_of_parameters_open() -> None:
+    gemma = {**TINY, "model_type": "gemma4_text"}
+    assert Architecture.of(gemma).small_weights is not None
+    assert Architecture.of({**gemma, "hidden_size_per_layer_input": 8}).small_weights is None
+
+
 def test_layers_of_experts() -> None:
     sparse = {**TINY, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 12}
     assert Architecture.of(sparse).sparse == (True,) * 3

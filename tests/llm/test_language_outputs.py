@@ -123,6 +123,10 @@ def test_experts_have_a_row_for_each_routing() -> None:
     assert grid.rows[4][2].startswith("6.6 ± ")
     assert "16 experts, 2 per token · inner width 512" in facts(language(sparse=True))["Experts"]
     assert not grids(language(), "Distinct experts")
+    # Fewer experts are read where tokens agree: times of uniform routing are no limit.
+    sparse = language(engine="paged", sparse=True)
+    assert "uniform routing)" in sparse.summary and grids(sparse, "Paged engine, minimum times at")
+    assert "routing" not in language(engine="paged").summary
 
 
 def test_runs_have_a_row_each_with_what_varies() -> None:

@@ -289,6 +289,12 @@ def test_an_architecture_that_asks_for_more_than_is_computed_is_doubted(
     assert not any("use the rows" in each for each in right.warnings)
 
 
+def test_embeddings_per_layer_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, configuration={**TINY, "hidden_size_per_layer_input": 8})
+    found = roofline.analyze_language("hf:llama", context=8, hardware=machine())
+    assert found.warnings == ("embeddings per layer are not counted: weights take more memory",)
+
+
 def test_other_arithmetic_than_was_asked_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     found = analysed(monkeypatch, engine="paged", context=8, weights="fp8")
     assert (
