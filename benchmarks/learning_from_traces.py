@@ -105,6 +105,7 @@ def main() -> None:
     for each in sorted(shapes, key=lambda one: cell_of(one.kernel, CHIP)):
         kinds.setdefault(" ".join(filter(None, cell_of(each.kernel, CHIP))), []).append(each)
     print("# Learning from traces of the same GPU\n\nH100, each trace predicted from the others.")
+    print("Deviations before learning follow from the same five traces, constants do not.")
     head = ["before", "80 % interval", "after", "80 % interval"]
     table("Sums of kernels ÷ measured", ["trace", "measured", "shapes learned", *head], wholes)
     head = ["predicted ÷ measured", "MAPE", "by time", "in 80 % interval", "upper ÷ lower"]

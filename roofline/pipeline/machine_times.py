@@ -7,6 +7,7 @@ import functools
 import gzip
 import json
 import math
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -212,7 +213,7 @@ def _rows_of_table(path: Path, profile: HardwareProfile, refused_rows: Counter[s
                     refused_rows["unreadable number"] += 1
                 else:
                     yield kernel, time_s
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
         what = getattr(error, "strerror", None) or error_text(error)
         raise refused(str(path), f"cannot be read: {what}", fix) from None
 

@@ -322,8 +322,11 @@ def test_tables_without_one_column_of_times_get_one_line(
 def test_files_that_are_no_tables_get_one_line(tmp_path: Path) -> None:
     (tmp_path / "a.csv.gz").write_bytes(b"no gzip")
     (tmp_path / "b.csv").write_bytes(b"m,n,k,time_s\n\xff\xfe,1,1,1\n")
+    packed = gzip.compress(table(slower(2.0)).encode())
+    (tmp_path / "cut.csv.gz").write_bytes(packed[:-12])
+    (tmp_path / "damaged.csv.gz").write_bytes(packed[:20] + b"\xff" * 20 + packed[40:])
 
-    for name in ("a.csv.gz", "b.csv", "missing.csv"):
+    for name in ("a.csv.gz", "b.csv", "cut.csv.gz", "damaged.csv.gz", "missing.csv"):
         with pytest.raises(FileFormatError, match="cannot be read") as error:
             learn_times(tmp_path / name, "h100")
         assert "\n" not in str(error.value)
