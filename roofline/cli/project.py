@@ -83,7 +83,7 @@ def check(
         if fail_if:
             print_stderr("--update: --fail-if is not checked against a new baseline")
         print_written((against,))
-    elif result.is_new:
+    elif result.is_new and against is not None:
         print_written((against,))
     print_written(output.files)
     result.raise_if_failed()

@@ -133,14 +133,13 @@ def test_attention_of_three_dimensions() -> None:
     def attend(q: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.scaled_dot_product_attention(q, q, q)
 
-    # Two products up to torch 2.13; one kernel since.
+    # Two products up to torch 2.13; since then a kernel that neither counter has a rule for.
     result = roofline.crosscheck(attend, "4x6x8")
     assert result.macs == 2 * 4 * 6 * 6 * 8
     (missed,) = of(result, "fvcore").differences
     assert missed.amount == -result.macs
-    kernel = "_scaled_dot_product_flash_attention_for_cpu"
-    assert kernel in missed.reason or "scaled_dot_product_attention (1)" in missed.reason
-    assert of(result, "FlopCounterMode").differences == ()
+    assert "scaled_dot_product" in missed.reason
+    assert of(result, "FlopCounterMode").not_explained == 0
 
 
 def test_the_fast_path_of_transformers() -> None:
