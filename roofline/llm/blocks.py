@@ -235,9 +235,8 @@ def _runs(language: Language) -> Grid:
         for name in _AXES
         if name not in varied
     )
-    routing = " at uniform routing" if language.stages[0].spread else ""
     return _table(
-        f"Paged engine, minimum times{routing}: {title}",
+        f"Paged engine, minimum times{language.routing}: {title}",
         list(map(row, language.cells, axes)),
         left=("machine", "weights", "KV", "limiter"),
         narrow=("compute from", "limiter", memory, "max batch", "tokens/s each"),

@@ -26,6 +26,9 @@ from roofline.plots.roof import Point
 from roofline.plots.roofline import draw_roofline
 from roofline.plots.style import BLUE, GREY, INK, SMALL_PT, VERMILION, Style
 
+_MOST_ROWS = 64
+"""Rows of a heat map with legible names."""
+
 _LOOK = {"prefill": Style(VERMILION, "s"), "decode": Style(BLUE, "o")}
 
 
@@ -93,15 +96,15 @@ def draw_map(figure: Figure, language: Language) -> None:
     axis, other = ("batch", "context") if by_batch else ("context", "batch")
     fixed = ("machine", "ranks", "weights", "cache", other)
     columns = sorted({getattr(each.run, axis) for each in cells})
-    rows = list(dict.fromkeys(tuple(getattr(each.run, of) for of in fixed) for each in cells))
+    groups: dict[tuple[object, ...], list[ServingCell]] = {}
+    for each in cells:
+        groups.setdefault(tuple(getattr(each.run, of) for of in fixed), []).append(each)
+    rows = list(groups)[:_MOST_ROWS]
     varied = [place for place in range(len(fixed)) if len({row[place] for row in rows}) > 1]
     rates = np.full((len(rows), len(columns)), math.nan)
     found: dict[tuple[int, int], ServingCell] = {}
-    for each in cells:
-        spot = (
-            rows.index(tuple(getattr(each.run, of) for of in fixed)),
-            columns.index(getattr(each.run, axis)),
-        )
+    for place, each in ((place, each) for place, row in enumerate(rows) for each in groups[row]):
+        spot = place, columns.index(getattr(each.run, axis))
         stage = each.stage(name)
         found[spot] = each
         rates[spot] = stage.tokens_per_s if stage and stage.tokens_per_s else math.nan
@@ -130,13 +133,15 @@ def draw_map(figure: Figure, language: Language) -> None:
     title_figure(
         figure,
         f"{line_name(language.model)}: max {name} tokens/s of all sequences",
-        " · ".join((*same, "paged engine, minimum times")),
+        " · ".join((*same, f"paged engine, minimum times{language.routing}")),
     )
     legend = [
         Rectangle((0, 0), 1, 1, facecolor=GREY, hatch="//", label="does not fit into memory")
-    ] * any(each.fit == "does not fit" for each in cells)
-    is_marked = any((of := each.stage(name)) and of.bound is Bound.COMPUTE for each in cells)
-    note = "* compute-bound, else memory- or link-bound; " if is_marked else ""
+    ] * any(each.fit == "does not fit" for each in found.values())
+    marked = ((of := each.stage(name)) and of.bound is Bound.COMPUTE for each in found.values())
+    note = "* compute-bound, else memory- or link-bound; " if any(marked) else ""
+    if len(groups) > len(rows):
+        note += f"first {len(rows)} of {len(groups):,} rows; "
     foot_figure(figure, legend, [f"{note}{provenance_text(language.hardware)}"])
 
 

@@ -133,6 +133,11 @@ class Language(Result):
         return self.machines[0]
 
     @property
+    def routing(self) -> str:
+        """Assumption on mixtures of experts, whose times are no limits, else ``""``."""
+        return ", uniform routing" if self.stages[0].spread else ""
+
+    @property
     def has_map(self) -> bool:
         """True for several runs with known rates."""
         return len(self.cells) > 1 and all(
@@ -152,7 +157,7 @@ class Language(Result):
             parts = [*map(_verdict, stages), _memory_words(self.footprint)]
             return f"{where} (eager transformers, {sequences}): {'; '.join(parts)}"
         of = f"paged engine, {run.weights} weights, {run.cache} KV cache, {sequences}"
-        of += ", uniform routing" * bool(self.stages[0].spread)
+        of += self.routing
         served = sorted(self.cells[0].stages, key=lambda each: each.stage)
         parts = [*map(_served, served), f"fits: {fit_words(self.footprint)}"]
         return f"{where} ({of}): {'; '.join(parts)}"

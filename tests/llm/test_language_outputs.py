@@ -125,7 +125,9 @@ def test_experts_have_a_row_for_each_routing() -> None:
     assert not grids(language(), "Distinct experts")
     # Fewer experts are read where tokens agree: times of uniform routing are no limit.
     sparse = language(engine="paged", sparse=True)
-    assert "uniform routing)" in sparse.summary and grids(sparse, "Paged engine, minimum times at")
+    assert "tokens at uniform routing)" in sparse.summary and grids(
+        sparse, "Paged engine, minimum times at"
+    )
     assert "routing" not in language(engine="paged").summary
 
 
@@ -218,6 +220,16 @@ def test_a_heat_map_has_a_cell_for_each_run() -> None:
     assert legend(of.plot()) == ["does not fit into memory"]
     assert not language(swept=False).has_map
     assert legend(language(swept=False).plot()) == legend(of.plot(heat_map=False))
+
+
+def test_a_heat_map_stays_legible() -> None:
+    contexts = list(range(1, 101))
+    of = roofline.analyze_language(
+        "gpt2", hardware="h100", batch="1,2", context=contexts, stage="decode"
+    )
+    figure = of.plot()
+    assert len(figure.axes[0].get_yticklabels()) == 64
+    assert "first 64 of 100 rows" in figure.legends[0].get_title().get_text()
 
 
 @pytest.mark.parametrize("swept", [True, False])
