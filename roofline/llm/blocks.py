@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from roofline.analysis.tables import operator_grid
-from roofline.analysis.words import machine_words, sum_of_flop, sum_of_intensity
+from roofline.analysis.words import machine_words, sum_of_flop, sum_of_intensity, why_not_predicted
 from roofline.core.blocks import Block, Grid, KeyValueBlock, View, table, warning_notes
 from roofline.core.sampling import interval_cell
 from roofline.core.text import NOTE, counted
@@ -147,8 +147,9 @@ def _facts(language: Language, view: View) -> Iterable[tuple[str, str]]:
     if language.engine == "paged":
         only = argument("engine", "transformers")
         yield "Prediction", f"none for paged engines (not learned); of transformers with {only}"
-    elif any(each.predicted_rate is None for each in language.stages):
-        yield "Prediction", "none for this machine and data type; run `roofline calibrate` on it"
+    for each in language.stages:
+        if each.analysis and each.predicted_rate is None:
+            yield "Prediction", f"none of {each.stage}: {why_not_predicted(each.analysis)}"
 
 
 def _ranks(layers: int, cell: ServingCell, link: RankLink) -> str:

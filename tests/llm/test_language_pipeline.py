@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import roofline
+from roofline.core.blocks import KeyValueBlock
 from roofline.errors import InputError
 from roofline.llm.architecture import Architecture
 from roofline.llm.result import Language
@@ -65,6 +66,15 @@ def test_rates_are_tokens_over_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     bound = decode.bound_rate
     assert bound is not None
     assert bound.tokens_per_s == pytest.approx(4 / (decode.eager_min_time_s or 0))
+
+
+def test_a_missing_prediction_has_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch)
+    found = roofline.analyze_language(
+        "hf:llama", stage="decode", hardware=machine(), engine="transformers"
+    )
+    (facts,) = (each for each in found.report().blocks if isinstance(each, KeyValueBlock))
+    assert dict(facts.lines)["Prediction"].startswith("none of decode: no calibration data")
 
 
 def test_what_is_asked_for_reaches_the_passes(monkeypatch: pytest.MonkeyPatch) -> None:
