@@ -15,7 +15,7 @@ from roofline.core.units import sum_known
 from roofline.pipeline.analyses import assemble_analysis
 from roofline.pipeline.optimization_machine import Machine
 from roofline.pipeline.runs import CapturedPass
-from roofline.substitution.costs import Cost, Costs, MeasuredCosts
+from roofline.substitution.costs import Cost, Costs, MeasuredCosts, SummedCosts
 from roofline.substitution.graphs.graph import Complete, Graph, RewriteError, Weight
 from roofline.substitution.result import Figures, Proof, Substitution
 from roofline.substitution.rules.rule import Match, Rule
@@ -30,6 +30,9 @@ from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.residency import trace_residency
 
 if TYPE_CHECKING:
+    import torch
+
+    from roofline.pipeline.runs import Workload
     from roofline.substitution.graphs.capturing import CapturedModel
     from roofline.substitution.graphs.counting import Counted
     from roofline.substitution.proof import Prover
@@ -221,6 +224,67 @@ def _match_digests(graph: Graph, match: Match) -> tuple[str, ...]:
     return tuple(graph.digests[number] for number in match.numbers)
 
 
+# -- models whose modules were searched ------------------------------------------------------------
+
+WholePass = tuple[Cost, Analysis, int]
+"""Cost, analysis and size of the weights of one pass."""
+
+
+def equal_models(
+    prover: Prover, proven: Sequence[ProvenGraph], modules: Sequence[torch.nn.Module]
+) -> tuple[list[ProvenGraph], list[torch.nn.Module], tuple[str, ...]]:
+    """Return the graphs whose models, after the original in `modules`, compute the same, with these
+    models and notes.
+    """
+    equal, kept, notes = list[ProvenGraph](), [modules[0]], list[str]()
+    for each, module in zip(proven, modules[1:], strict=True):
+        proofs = prover.compare(module)
+        failed = [proof for proof in proofs if not proof.holds]
+        if proofs and not failed:
+            equal.append(replace(each, proofs=(*each.proofs, *proofs)))
+            kept.append(module)
+        elif failed:
+            worst = _worst(failed)
+            notes.append(
+                f"candidate '{each.name}' dropped: outputs of the whole model differ by"
+                f" {worst.largest_error:.1g} of the largest value in {worst.dtype} on"
+                f" {worst.inputs}"
+            )
+        else:
+            notes.append(_NOT_COMPARED)
+    return equal, kept, tuple(notes)
+
+
+def whole_passes(
+    asked: Workload,
+    machine: Machine,
+    costs: SummedCosts,
+    captured: CapturedModel,
+    graphs: Sequence[Candidate],
+    modules: Sequence[torch.nn.Module],
+) -> dict[Candidate, WholePass]:
+    """Return a captured pass of each model, whose searched modules run a graph; original first."""
+    from roofline.latency.measuring.calls import CallLog
+    from roofline.substitution.graphs.counting import Counted
+
+    found: dict[Candidate, WholePass] = {}
+    searched_bytes = weight_bytes(captured.graph, captured)
+    kept_bytes = 0
+    for graph, module in zip(graphs, modules, strict=True):
+        log = CallLog()
+        source = replace(asked.source, module=module, rebuild=None)
+        passed = replace(asked, source=source).captured(on_call=log.begin)
+        capture, own = passed.capture, weight_bytes(graph.graph, captured)
+        counted = Counted(
+            records=capture.records, node_of=(-1,) * len(log.calls), calls=tuple(log.calls)
+        )
+        if not found:
+            kept_bytes = capture.parameter_size_bytes + capture.buffer_size_bytes - searched_bytes
+        analysis = analysis_of(capture.records, passed, machine)
+        found[graph] = costs.cost_of(counted), analysis, kept_bytes + own
+    return found
+
+
 # -- figures ---------------------------------------------------------------------------------------
 
 
@@ -274,7 +338,9 @@ def figures_of(
     With operator fusion, the roofline is that of fused kernels; timed passes are eager.
     """
     time_s = sample.median_s if sample is not None else cost.total_s
-    least_s = analysis.totals.eager_min_time_s
+    # Without unknown operators, a time is comparable with the minimum of all of them.
+    is_whole = sample is not None or not cost.unknown
+    least_s = analysis.totals.eager_min_time_s if is_whole else None
     if sample is None and cost.eager_min_time_s is not None and not cost.unknown:
         least_s = cost.eager_min_time_s
     return Figures(

@@ -53,12 +53,12 @@ from roofline.placement import Roof
 from roofline.run import RunOptions, check_choice, machine_name
 from roofline.substitution.costs import (
     CostBasis,
-    Costs,
     CountGraph,
     FusedCosts,
     MeasuredCosts,
     MinimumTimeCosts,
     PredictedCosts,
+    SummedCosts,
     TimeCalls,
     launch_times,
 )
@@ -332,7 +332,7 @@ def open_costs(
     force: bool,
     progress: Callable[[str], None],
     say: Say,
-) -> Generator[Costs]:
+) -> Generator[SummedCosts]:
     """Open the cost model of a machine; no other measurement may run meanwhile."""
     match machine.basis:
         case "bound":

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from roofline.core.progress import Progress, Say, monotonic, silent
-from roofline.core.sampling import Sample
-from roofline.errors import InputError, argument
+from roofline.core.text import counted
+from roofline.errors import InputError, ModelError, argument
 from roofline.pipeline.measured_comparisons import Candidate
 from roofline.pipeline.optimization_figures import (
     ProvenGraph,
     ProvenSearch,
+    WholePass,
     analysis_of,
     applied_rewrites,
+    equal_models,
     figures_of,
     is_slower,
     rejected_rewrites,
     weight_bytes,
+    whole_passes,
 )
 from roofline.pipeline.optimization_machine import (
     CompileError,
@@ -47,7 +50,7 @@ from roofline.run import (
     check_switches,
     takes,
 )
-from roofline.substitution.costs import CachedCosts, CostBasis, MeasuredCosts
+from roofline.substitution.costs import CachedCosts, Cost, CostBasis, MeasuredCosts
 from roofline.substitution.partitioned_search import DEFAULT_PIECE, search_partitions
 from roofline.substitution.result import Optimization
 from roofline.substitution.rules.rule import Rule, guard_rule, select_rules
@@ -75,6 +78,8 @@ _OWN_IS_FASTER = (
     " the graph)"
 )
 
+_NOT_AS_A_WHOLE = "the best graphs of its modules cost less alone, but not within the model"
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Optimizer:
@@ -97,6 +102,7 @@ class _Optimizer:
         from roofline.substitution.graphs.capturing import capture_graph
         from roofline.substitution.graphs.counting import count_records
         from roofline.substitution.graphs.operators import Operators
+        from roofline.substitution.graphs.parts import capture_parts
         from roofline.substitution.proof import Prover
 
         asked, machine, name = self.asked, self.machine, self.asked.name
@@ -106,16 +112,22 @@ class _Optimizer:
         args, kwargs = example_arguments(asked.given, asked.run)
         operators = Operators()
         typed = cast_model(asked, original)
-        model = capture_graph(typed, args, kwargs, name=name, operators=operators)
+        parts, subject, given = None, typed, asked.given
+        try:
+            model = capture_graph(typed, args, kwargs, name=name, operators=operators)
+        except ModelError as error:
+            parts = capture_parts(typed, given, asked.run, operators, name=name, whole=error)
+            model, subject, given = parts.captured, parts.module, parts.inputs
 
         def count(graph: Graph, /, *, rest_bytes: int = 0) -> Any:
             return count_records(graph, operators, rest_bytes=rest_bytes)
 
-        def analyzed(graph_records: Any) -> Any:
-            return analysis_of(graph_records, first, machine)
-
-        def figures(each: GraphCandidate, analysis: Any, sample: Sample | None) -> Any:
-            return figures_of(each.cost, analysis, weight_bytes(each.graph, model), sample)
+        @cache
+        def passed(each: GraphCandidate) -> WholePass:
+            if each in wholes:
+                return wholes[each]
+            analysis = analysis_of(count(each.graph).records, first, machine)
+            return each.cost, analysis, weight_bytes(each.graph, model)
 
         def search(rules: tuple[Rule, ...]) -> SearchResult:
             return self.search(
@@ -128,6 +140,7 @@ class _Optimizer:
                 ),
             )
 
+        on_compare = partial(self.progress, _SEARCHED, f"comparing outputs of {name}")
         before = count(model.graph)
         activation_bytes = trace_residency(before.records).peak_activation_bytes
         with open_costs(
@@ -144,42 +157,54 @@ class _Optimizer:
             searched = ProvenSearch(
                 tuple(map(guard_rule, self.rules)),
                 search,
-                Prover(
-                    typed,
-                    model,
-                    asked.given,
-                    on_compare=lambda: self.progress(_SEARCHED, f"comparing outputs of {name}"),
-                ),
+                Prover(subject, model, given, on_compare=on_compare),
                 operators.complete,
                 costs=costs,
                 with_alternatives=self.baseline is not None,
             )
-        found, chosen, lost = searched.found, searched.found.original, searched.proven
-        modules = [original, *(build_module(model, each.candidate.graph) for each in lost)]
+            found, chosen, lost = searched.found, searched.found.original, searched.proven
+            build = parts.build if parts else partial(build_module, model)
+            modules = [original, *(build(each.candidate.graph) for each in lost)]
+            wholes: dict[GraphCandidate, WholePass] = {}
+            differing: tuple[str, ...] = ()
+            if parts:
+                check = Prover(typed, model, asked.given, limits={}, on_compare=on_compare)
+                lost, modules, differing = equal_models(check, lost, modules)
+                graphs = [found.original, *(each.candidate for each in lost)]
+                wholes = whole_passes(asked, machine, basis, model, graphs, modules)
         eager, compiled, notes = self._timed((name, *(each.name for each in lost)), modules)
         place, decision = decide([each.is_tried for each in lost], eager, compiled)
-        analysis = analyzed(before.records)
+        own_cost, analysis, _ = passed(found.original)
         if decision == "predicted faster" and place is not None:
             # The graph may have more operators than the model calls.
-            there = analyzed(count(lost[place].candidate.graph).records)
-            if is_slower(there, analysis, analyzed(first.capture.records)):
+            cost, there, _ = passed(lost[place].candidate)
+            own = analysis_of(first.capture.records, first, machine)
+            why = _OWN_IS_FASTER if is_slower(there, analysis, own) else ""
+            if cost.total_s >= own_cost.total_s:
+                why = _NOT_AS_A_WHOLE
+            if why:
                 place, decision, lost = None, "nothing found", []
-                notes = (*notes, _OWN_IS_FASTER)
+                notes = (*notes, why)
         is_kept = decision in ("not faster", "nothing found")
         samples = eager.samples if eager else (None,) * len(modules)
-        own_figures = figures(found.original, analysis, samples[0])
+        own_figures = figures_of(*passed(found.original), samples[0])
         after_analysis, after_figures = analysis, own_figures
         substitutions, proofs = (), ()
         if place is not None:
             proven = lost[place]
             found, chosen, proofs = proven.found, proven.candidate, proven.proofs
             after = count(chosen.graph)
-            after_analysis = analyzed(after.records)
-            after_figures = figures(chosen, after_analysis, samples[place + 1])
+            after_analysis = passed(chosen)[1]
+            after_figures = figures_of(*passed(chosen), samples[place + 1])
             timed = basis if isinstance(basis, MeasuredCosts) else None
             substitutions = applied_rewrites(
                 chosen, self.rules, before, after, timed, is_applied=not is_kept
             )
+            if parts:
+                # Rows of the analyses are those of whole passes.
+                substitutions = tuple(
+                    replace(each, before_operators=(), after_operators=()) for each in substitutions
+                )
             lost = [each for each in lost if each is not proven]
         return Optimization(
             model=name,
@@ -199,14 +224,17 @@ class _Optimizer:
             proofs=proofs,
             rounds=tuple(each for trials in (eager, compiled) if trials for each in trials.rounds),
             statistics=found.statistics,
+            parts=parts.rows if parts else (),
             warnings=tuple(
                 dict.fromkeys(
                     (
                         *asked.notes,
                         *model.notes,
+                        *(first.capture.notes if parts else ()),
                         *machine.notes,
                         *searched.notes,
-                        *self._notes(searched.found, searched.proven),
+                        *differing,
+                        *self._notes(own_cost, searched.proven),
                         *analysis.warnings,
                         *(eager.conditions if eager else ()),
                         *notes,
@@ -257,14 +285,12 @@ class _Optimizer:
             return eager, None, (f"{error}; decided by eager torch",)
         return eager, compiled, compiled.conditions
 
-    def _notes(self, found: SearchResult, proven: Sequence[ProvenGraph]) -> list[str]:
+    def _notes(self, cost: Cost, proven: Sequence[ProvenGraph]) -> list[str]:
         notes = [self.machine.launch_source] if self.machine.launch_source else []
-        unknown = found.original.cost.unknown
-        if unknown:
-            names = ", ".join(dict.fromkeys(unknown))
-            notes.append(
-                f"unknown time of {len(unknown)} operators ({names}), not included in costs"
-            )
+        if cost.unknown:
+            operators = counted(len(cost.unknown), "operator")
+            names = ", ".join(dict.fromkeys(cost.unknown))
+            notes.append(f"unknown time of {operators} ({names}), not included in costs")
         for each in proven:
             types = {proof.dtype for proof in each.proofs}
             missing = [dtype for dtype in ("float64", "float32") if dtype not in types]

@@ -27,7 +27,7 @@ from roofline.errors import argument
 from roofline.substitution.costs import launch_times
 
 if TYPE_CHECKING:
-    from roofline.substitution.result import Optimization, Proof, Rounds, Substitution
+    from roofline.substitution.result import Optimization, Part, Proof, Rounds, Substitution
 
 _SINGLE = 3
 """Largest number of rewrites by one rule that have a row each."""
@@ -51,6 +51,11 @@ def optimization_blocks(found: Optimization, view: View) -> Iterable[Block]:
     facts = (model_fact(analysis), *run_fact(analysis), machine_fact(analysis, view))
     yield KeyValueBlock(lines=facts)
     yield _figures(found)
+    for title, is_searched in (
+        ("Modules searched; the model as a whole cannot be captured", True),
+        ("Kept as they are", False),
+    ):
+        yield from notes(title, _parts([p for p in found.parts if bool(p.searched) == is_searched]))
     if groups := applied_groups(found.substitutions):
         yield _rewrites(found, groups, most)
         yield from notes("Effects of the rewrites", _why(groups[:most]))
@@ -79,6 +84,18 @@ def optimization_blocks(found: Optimization, view: View) -> Iterable[Block]:
     launches = _launches(found)
     unique = dict.fromkeys(each for each in warnings if each != launches)
     yield from warning_notes(unique, view)
+
+
+def _parts(parts: Sequence[Part]) -> Iterable[str]:
+    """Return a line for the modules of one class with the same calls and reason."""
+    alike: dict[tuple[object, ...], list[str]] = {}
+    for each in parts:
+        calls = f"{each.searched} of {counted(each.calls, 'call')}" if each.calls > 1 else ""
+        alike.setdefault((each.kind, each.why or calls), []).append(each.path)
+    for (kind, words), (first, *others) in alike.items():
+        more = f" and {len(others)} more" if others else ""
+        name = f"{first}{more} ({kind})" if first else MODEL_ITSELF
+        yield f"{name}: {words}" if words else name
 
 
 def _figures(found: Optimization) -> Grid:

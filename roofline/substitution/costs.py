@@ -159,7 +159,7 @@ class _Kernel:
     launch_s: float = 0.0
 
 
-class _SummedCosts:
+class SummedCosts:
     """Costs as sums over kernels; one kernel per operator unless fused."""
 
     basis: CostBasis
@@ -170,9 +170,11 @@ class _SummedCosts:
         self._cache: dict[tuple[int, int, tuple[Reuse, ...]], tuple[OperatorRecord, Any]] = {}
 
     def cost(self, graph: Graph, /, *, rest_bytes: int = 0) -> Cost:
-        counted = self._count(graph, rest_bytes=rest_bytes)
-        # In a subgraph, the last record is the rest of the model.
-        own = counted.records[:-1] if rest_bytes else counted.records
+        return self.cost_of(self._count(graph, rest_bytes=rest_bytes), has_rest=bool(rest_bytes))
+
+    def cost_of(self, counted: Counted, *, has_rest: bool = False) -> Cost:
+        """Return the cost of counted operators; with `has_rest` the last is the rest of a model."""
+        own = counted.records[:-1] if has_rest else counted.records
         kernels = self._kernels(own, counted)
         known = [(each.time_s, each.launch_s) for each in kernels if each.time_s is not None]
         times_s = sum((time_s for time_s, _ in known), 0.0)
@@ -213,7 +215,7 @@ class _SummedCosts:
         return self._cache[key][1]
 
 
-class MinimumTimeCosts(_SummedCosts):
+class MinimumTimeCosts(SummedCosts):
     """Costs from the roofline: minimum time and launch of every operator, summed.
 
     Operators of unknown FLOP or ceiling are unknown.
@@ -299,7 +301,7 @@ def _has_min_time(record: OperatorRecord, roof: Roof) -> bool:
     return not ceiling_types(record.inputs, record.outputs, record.work.macs)
 
 
-class _CalibratedCosts(_SummedCosts):
+class _CalibratedCosts(SummedCosts):
     """Costs with the calibrated overhead between operators; without a predictor, no overhead."""
 
     def __init__(self, count: CountGraph, roof: Roof, predictor: Predictor | None) -> None:

@@ -245,7 +245,8 @@ class Prover:
 
     With the model's own weights, the reference is the model itself. With random weights, which no
     rule can exploit, it is the captured graph. Own weights run on noise, edge inputs and given
-    tensors, in float64 and float32. ``on_compare`` is called before each comparison.
+    tensors, in float64 and float32. ``limits`` are table sizes of index inputs; None: those of the
+    graph. ``on_compare`` is called before each comparison.
     """
 
     def __init__(
@@ -254,12 +255,14 @@ class Prover:
         captured: CapturedModel,
         inputs: Inputs,
         *,
+        limits: Mapping[int, int] | None = None,
         on_compare: Callable[[], None] = lambda: None,
     ) -> None:
         self._on_compare = on_compare
         self._original = original
         self._captured = captured
-        self._trials = dict(trial_inputs(inputs, index_limits(captured.graph)))
+        limits = index_limits(captured.graph) if limits is None else limits
+        self._trials = dict(trial_inputs(inputs, limits))
         self._weights: dict[tuple[str, str], dict[str, torch.Tensor]] = {}
         self._references: dict[tuple[str, str, str], Any] = {}
 
@@ -276,6 +279,14 @@ class Prover:
             inputs = self._trials if weights == "own" else _WITH_RANDOM_WEIGHTS
             found += [self._proof(result, weights, dtype, each) for each in inputs]
         return tuple(each for each in found if each is not None)
+
+    def compare(self, result: torch.nn.Module) -> tuple[Proof, ...]:
+        """Return the proofs of a module in the model's own type, to which weights are rounded."""
+        self._on_compare()
+        types = (each.dtype for each in self._original.parameters() if each.is_floating_point())
+        dtype = str(next(types, torch.float32)).removeprefix("torch.")
+        found = [self._proof(result, "own", dtype, each) for each in self._trials]
+        return tuple(replace(each, weights="own, whole model") for each in found if each)
 
     def fails(self, graph: Graph, like: Proof) -> bool:
         result = self._built(graph, like.weights, like.dtype)
@@ -318,7 +329,7 @@ class Prover:
         # The result must run where the model runs.
         except Exception:
             got = None
-        limit = LIMITS[dtype]
+        limit = LIMITS.get(dtype, 0.0)
         exact = self._reference(weights, "float64", inputs) if dtype != "float64" else None
         if exact is not None:
             own_error = largest_error(exact, expected)

@@ -10,7 +10,7 @@ from roofline.analysis import MINIMUM_TIMES, Analysis, minimum_times_of
 from roofline.core.blocks import Block, View
 from roofline.core.text import counted
 from roofline.core.units import format_ratio, format_s
-from roofline.errors import InputError
+from roofline.errors import InputError, ModelError
 from roofline.result import Result
 from roofline.substitution.costs import CostBasis, launch_times
 
@@ -106,11 +106,30 @@ class Substitution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Module of a model that cannot be captured as a whole.
+
+    Attributes:
+        path: ``""``: the model itself; `kind` is its class.
+        calls: number of calls in a pass; `searched`: those with the arguments that it was searched
+            for. Other calls are kept as they are.
+        why: reason why all are kept; ``""``: it was searched.
+    """
+
+    path: str
+    kind: str
+    calls: int
+    searched: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
     """Output comparison of original and result, for one kind of input in one data type.
 
     Attributes:
-        weights: ``"own"`` (of the model) or ``"random"``.
+        weights: ``"own"`` (of the model) or ``"random"``; ``"own, whole model"``: not of its
+            searched modules alone.
         largest_error: largest difference over the largest reference value, as a fraction.
         limit: largest accepted error.
         same_argmax: fraction of rows with the same argmax; None: outputs are no scores.
@@ -208,6 +227,8 @@ class Optimization(Result):
         before: analysis of the captured graph; `after`: of the result.
         substitutions: applied rewrites, in order of application.
         rejected: other rewrites, each with its reason.
+        parts: modules searched and kept, for a model that cannot be captured as a whole. Figures
+            are of the whole model, costs of rewrites of one call of each searched module.
         rounds: end-to-end timings of all timed graphs.
         not_timed: reason why no graph was timed; ``""``: some were, or there was none.
         module: runnable result, or the given model without a gain; None in results read from files.
@@ -244,6 +265,7 @@ class Optimization(Result):
     proofs: tuple[Proof, ...]
     rounds: tuple[Rounds, ...]
     statistics: SearchStatistics
+    parts: tuple[Part, ...] = ()
     warnings: tuple[str, ...] = ()
     not_timed: str = ""
     module: Any = field(default=None, compare=False)
@@ -369,6 +391,11 @@ class Optimization(Result):
         """
         if format != "pt2":
             return Result.render(self, format, view, **picture)
+        if self.parts:
+            raise ModelError(
+                f"{self.model} cannot be captured as a whole, so neither as .pt2; omit the file,"
+                " and pickle the module of roofline.optimize"
+            )
         from roofline.substitution.graphs.building import export_program
 
         if self.module is None or self.arguments is None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import importlib
 import inspect
 import io
 import operator
 import re
+import sys
 import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +17,7 @@ from typing import Any, cast
 
 import torch
 from torch import fx
+from torch._library.custom_ops import OPDEFS
 from torch.fx.node import map_aggregate
 
 from roofline.errors import InputError, ModelError, RooflineError, error_text
@@ -229,7 +233,29 @@ class BuiltModule(fx.GraphModule):
             **dict(self.named_buffers(remove_duplicate=False)),
         }
         tensors = {key: named[name] for key, name in self.names.items()}
-        return _rebuild, (self.recipe, tensors, self.casts, self.training)
+        homes = _homes(self.recipe[1])
+        return _rebuild, (self.recipe, tensors, self.casts, self.training, homes)
+
+
+def _homes(graph: Graph) -> tuple[str, ...]:
+    """Return the modules that define operators in Python; another process must import them."""
+    found: dict[str, None] = {}
+    for node in graph.nodes.values():
+        if node.op == INPUT or not function_of(node.op, node.overload)._defined_in_python:
+            continue
+        name = node.op.replace(".", "::", 1)
+        if name in OPDEFS:
+            found[OPDEFS[name]._init_fn.__module__] = None
+            continue
+        file = re.search(r"registered at (.+):\d+", torch._C._dispatch_dump(name))
+        homes = (
+            home
+            for home, module in tuple(sys.modules.items())
+            if file and getattr(module, "__file__", None) == file[1]
+        )
+        # Operators of a notebook exist in this process only, as those of a script do.
+        found[next(homes, "__main__")] = None
+    return tuple(found)
 
 
 def _rebuild(
@@ -237,7 +263,12 @@ def _rebuild(
     tensors: Mapping[str, torch.Tensor],
     casts: tuple[Mapping[torch.dtype, torch.dtype], ...],
     training: bool,
+    homes: tuple[str, ...] = (),
 ) -> BuiltModule:
+    for home in homes:
+        # A file that no import finds may have been run; else the operator is missing.
+        with contextlib.suppress(ImportError):
+            importlib.import_module(home)
     module = _ModuleBuilder(*recipe, lambda weight: tensors[weight.key]).module()
     for each in casts:
         module.cast(each)

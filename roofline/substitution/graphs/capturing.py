@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
+import re
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -311,10 +312,20 @@ def _export(
         raise _ExportError(f"{name} cannot be captured: {text}") from error
 
 
+_NO_FAKE = re.compile(
+    r"(?:UnsupportedOperatorException: |no fake impl registered for <CustomOpDef\()([\w:.]+)"
+)
+
+
 def _describe_error(error: BaseException) -> str:
     text = error_text(error)
     if "data-dependent" in text:
         return "its control flow depends on tensor values"
+    if missing := _NO_FAKE.search(f"{type(error).__name__}: {text}"):
+        return (
+            f"operator {missing[1]} has no fake kernel; register one with"
+            " torch.library.register_fake"
+        )
     text = text.partition(" For more information")[0]
     return f"{type(error).__name__}: {printable(text[:300])}"
 

@@ -31,6 +31,9 @@ _PREFIX = "model."
 """Prefix of the names of the model's own weights and modules in a program."""
 
 
+OVERWRITES_INPUTS = "the model overwrites its inputs; the graph does not"
+
+
 class GraphConversionError(Exception):
     """Operation of a program that a graph cannot express."""
 
@@ -181,9 +184,8 @@ class Conversion:
         )
 
     def _note_input(self) -> None:
-        note = "the model overwrites its inputs; the graph does not"
-        if note not in self.notes:
-            self.notes.append(note)
+        if OVERWRITES_INPUTS not in self.notes:
+            self.notes.append(OVERWRITES_INPUTS)
 
     def _given(self, node: Any, spec: Any) -> Value | Weight:
         if spec.kind is InputKind.USER_INPUT:

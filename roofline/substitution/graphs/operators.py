@@ -213,7 +213,9 @@ def function_of(op: str, overload: str, *, in_place: bool = False) -> Any:
     name += "_" * in_place
     found = getattr(getattr(getattr(torch.ops, space), name, None), overload, None)
     if found is None:
-        raise RewriteError(f"torch has no operator {space}.{name}.{overload}")
+        raise RewriteError(
+            f"torch has no operator {space}.{name}.{overload}; if it is your own, import its file"
+        )
     return found
 
 

@@ -1,0 +1,240 @@
+"""Modules of a model that cannot be captured as a whole: captured call by call, as one graph."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from roofline.errors import ModelError, error_text
+from roofline.run import Run
+from roofline.substitution.graphs.building import build_module
+from roofline.substitution.graphs.capturing import (
+    CallForm,
+    CapturedModel,
+    Structure,
+    capture_graph,
+)
+from roofline.substitution.graphs.conversion import OVERWRITES_INPUTS
+from roofline.substitution.graphs.graph import INPUT, Graph, reachable
+from roofline.substitution.graphs.operators import Operators
+from roofline.substitution.result import Part
+from roofline.workload.capture.model_errors import raise_as_model_error
+from roofline.workload.capture.passes import module_paths
+from roofline.workload.capture.prepared_model import prepare_model
+from roofline.workload.capture.real_tensors import RealTensors
+from roofline.workload.capture.training import StepListener
+from roofline.workload.inputs import InputRequest, Inputs
+
+_ANY_ARGUMENTS = (
+    inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL),
+    inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD),
+)
+
+
+def call_key(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return what a graph depends on: shapes and strides of tensors, and other arguments."""
+
+    def described(each: Any) -> Any:
+        if isinstance(each, torch.Tensor):
+            return each.shape, each.stride(), each.is_floating_point()
+        return type(each), each
+
+    return pytree.tree_map(described, (tuple(args), dict(kwargs)))
+
+
+class SearchedPart(torch.nn.Module):
+    """Module with a graph for its usual call; other calls, and training, run the module itself."""
+
+    def __init__(self, module: torch.nn.Module, key: Any, graph: torch.nn.Module) -> None:
+        super().__init__()
+        self.module, self.key, self.graph = module, key, graph
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the result of the graph, if it is for these arguments, else of the module."""
+        is_usual = not self.training and call_key(args, kwargs) == self.key
+        return (self.graph if is_usual else self.module)(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the module."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Call:
+    module: torch.nn.Module
+    key: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class _Calls(torch.nn.Module):
+    """Calls of a model's modules; its weights have the names of the model."""
+
+    def __init__(self, model: torch.nn.Module, calls: Sequence[_Call]) -> None:
+        super().__init__()
+        self._parameters, self._buffers = model._parameters, model._buffers
+        self._modules = model._modules
+        self._called = tuple(each.module for each in calls)
+
+    def forward(self, calls: Sequence[tuple[Any, Any]]) -> list[Any]:
+        return [
+            module(*args, **kwargs)
+            for module, (args, kwargs) in zip(self._called, calls, strict=True)
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedParts:
+    """Largest modules of a model that can be captured, and the modules that cannot.
+
+    ``module`` makes one call of each with ``inputs``; ``captured`` is its graph.
+    """
+
+    model: torch.nn.Module
+    module: torch.nn.Module
+    inputs: Inputs
+    captured: CapturedModel
+    rows: tuple[Part, ...]
+    _calls: tuple[_Call, ...]
+
+    def build(self, graph: Graph) -> torch.nn.Module:
+        """Return a copy of the model in eval mode, with its weights, whose modules run `graph`."""
+        kept = (*self.model.parameters(), *self.model.buffers())
+        memo: dict[int, Any] = {id(each): each for each in kept}
+        try:
+            for call, built in zip(self._calls, self._built(graph), strict=True):
+                module = copy.deepcopy(call.module, memo)
+                memo[id(call.module)] = SearchedPart(module, call.key, built)
+            return copy.deepcopy(self.model, memo).eval()
+        # Locks, generators and non-leaf tensors cannot be copied.
+        except Exception as error:
+            raise ModelError(
+                f"{self.captured.name} cannot be copied: {type(error).__name__}:"
+                f" {error_text(error)[:200]}"
+            ) from error
+
+    def _built(self, graph: Graph) -> Iterator[torch.nn.Module]:
+        inputs = [number for number, node in graph.nodes.items() if node.op == INPUT]
+        form = self.captured.form
+        first = first_output = 0
+        for given, result in zip(form.arguments[0][1].items, form.result.items, strict=True):
+            end, end_output = first + _tensors(given), first_output + _tensors(result)
+            outputs = graph.outputs[first_output:end_output]
+            own = reachable(graph.nodes, outputs).difference(inputs).union(inputs[first:end])
+            args, kwargs = (_renumbered(each, first) for each in given.items)
+            called = CallForm(
+                parameters=_ANY_ARGUMENTS,
+                arguments=(("args", args), ("kwargs", kwargs)),
+                result=_renumbered(result, first_output),
+            )
+            nodes = {number: node for number, node in graph.nodes.items() if number in own}
+            yield build_module(
+                replace(self.captured, form=called), replace(graph, nodes=nodes, outputs=outputs)
+            )
+            first, first_output = end, end_output
+
+
+def _tensors(structure: Structure) -> int:
+    return (structure.kind == "tensor") + sum(map(_tensors, structure.items))
+
+
+def _renumbered(structure: Structure, first: int) -> Structure:
+    items = tuple(_renumbered(each, first) for each in structure.items)
+    return replace(structure, number=structure.number - first, items=items)
+
+
+def capture_parts(
+    model: torch.nn.Module,
+    inputs: Inputs,
+    run: Run,
+    operators: Operators,
+    *,
+    name: str,
+    whole: ModelError,
+) -> CapturedParts:
+    """Return the modules that can be captured of a model that cannot, as `whole` says.
+
+    Raises:
+        ModelError: `whole`, if there are none.
+    """
+    with raise_as_model_error(name, module_paths(model)):
+        calls = _calls_in(model, inputs, run)
+    rows = [Part(path="", kind=type(model).__name__, calls=1, why=_reason(whole, name))]
+    parts: list[_Call] = []
+    searched: list[str] = []
+    for path, module in model.named_modules():
+        if path not in calls or any(path.startswith(f"{each}.") for each in searched):
+            continue
+        alike = [[other for other in calls[path] if other.key == each.key] for each in calls[path]]
+        usual = max(alike, key=len)
+        row = Part(path=path, kind=type(module).__name__, calls=len(calls[path]))
+        try:
+            found = capture_graph(
+                module, usual[0].args, usual[0].kwargs, name=path, operators=operators
+            )
+        except ModelError as error:
+            rows.append(replace(row, why=_reason(error, path)))
+            continue
+        if OVERWRITES_INPUTS in found.notes:
+            rows.append(replace(row, why="it overwrites its inputs"))
+        elif any(node.op != INPUT for node in found.graph.nodes.values()):
+            rows.append(replace(row, searched=len(usual)))
+            searched.append(path)
+            parts.append(usual[0])
+    if not parts:
+        raise ModelError(f"{whole}; nor can any module in it") from whole
+    module, given = _Calls(model, parts), [(each.args, each.kwargs) for each in parts]
+    requests = Inputs()
+    requests.args = (
+        pytree.tree_map_only(
+            torch.Tensor, lambda each: InputRequest(shape=tuple(each.shape), like=each), given
+        ),
+    )
+    return CapturedParts(
+        model=model,
+        module=module,
+        inputs=requests,
+        captured=capture_graph(module, (given,), name=name, operators=operators),
+        rows=tuple(rows),
+        _calls=tuple(parts),
+    )
+
+
+def _reason(error: ModelError, name: str) -> str:
+    return str(error).removeprefix(f"{name} cannot be captured: ")
+
+
+def _calls_in(model: torch.nn.Module, inputs: Inputs, run: Run) -> dict[str, list[_Call]]:
+    """Return the calls of every module in one pass on real tensors, by path."""
+    found: dict[str, list[_Call]] = {}
+
+    def note(path: str, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        # Separate tensors: parts do not know that they share an input.
+        args, kwargs = pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, (args, kwargs))
+        call = _Call(module=module, key=call_key(args, kwargs), args=args, kwargs=kwargs)
+        found.setdefault(path, []).append(call)
+
+    with (
+        torch.random.fork_rng(devices=[]),
+        prepare_model(model, inputs, run, RealTensors(run)) as stage,
+        ExitStack() as after,
+    ):
+        torch.manual_seed(0)
+        for path, module in stage.model.named_modules():
+            if path and not isinstance(module, torch.jit.ScriptModule):
+                hook = functools.partial(note, path)
+                handle = module.register_forward_pre_hook(hook, prepend=True, with_kwargs=True)
+                after.callback(handle.remove)
+        stage.step(StepListener())
+    return found
