@@ -230,31 +230,6 @@ WholePass = tuple[Cost, Analysis, int]
 """Cost, analysis and size of the weights of one pass."""
 
 
-def equal_models(
-    prover: Prover, proven: Sequence[ProvenGraph], modules: Sequence[torch.nn.Module]
-) -> tuple[list[ProvenGraph], list[torch.nn.Module], tuple[str, ...]]:
-    """Return the graphs whose models, after the original in `modules`, compute the same, with these
-    models and notes.
-    """
-    equal, kept, notes = list[ProvenGraph](), [modules[0]], list[str]()
-    for each, module in zip(proven, modules[1:], strict=True):
-        proofs = prover.compare(module)
-        failed = [proof for proof in proofs if not proof.holds]
-        if proofs and not failed:
-            equal.append(replace(each, proofs=(*each.proofs, *proofs)))
-            kept.append(module)
-        elif failed:
-            worst = _worst(failed)
-            notes.append(
-                f"candidate '{each.name}' dropped: outputs of the whole model differ by"
-                f" {worst.largest_error:.1g} of the largest value in {worst.dtype} on"
-                f" {worst.inputs}"
-            )
-        else:
-            notes.append(_NOT_COMPARED)
-    return equal, kept, tuple(notes)
-
-
 def whole_passes(
     asked: Workload,
     machine: Machine,

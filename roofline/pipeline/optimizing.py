@@ -19,7 +19,6 @@ from roofline.pipeline.optimization_figures import (
     WholePass,
     analysis_of,
     applied_rewrites,
-    equal_models,
     figures_of,
     is_slower,
     rejected_rewrites,
@@ -52,7 +51,7 @@ from roofline.run import (
 )
 from roofline.substitution.costs import CachedCosts, Cost, CostBasis, MeasuredCosts
 from roofline.substitution.partitioned_search import DEFAULT_PIECE, search_partitions
-from roofline.substitution.result import Optimization
+from roofline.substitution.result import Optimization, Proof
 from roofline.substitution.rules.rule import Rule, guard_rule, select_rules
 from roofline.substitution.search import DEFAULT_ALPHA, DEFAULT_BUDGET, SearchResult, check_search
 from roofline.substitution.search import Candidate as GraphCandidate
@@ -140,7 +139,10 @@ class _Optimizer:
                 ),
             )
 
-        on_compare = partial(self.progress, _SEARCHED, f"comparing outputs of {name}")
+        def whole(graph: Graph) -> tuple[Proof, ...]:
+            return prover.compare(parts.build(graph)) if parts and prover else ()
+
+        prover = Prover(typed, model, asked.given, limits={}) if parts else None
         before = count(model.graph)
         activation_bytes = trace_residency(before.records).peak_activation_bytes
         with open_costs(
@@ -157,7 +159,13 @@ class _Optimizer:
             searched = ProvenSearch(
                 tuple(map(guard_rule, self.rules)),
                 search,
-                Prover(subject, model, given, on_compare=on_compare),
+                Prover(
+                    subject,
+                    model,
+                    given,
+                    whole=whole,
+                    on_compare=lambda: self.progress(_SEARCHED, f"comparing outputs of {name}"),
+                ),
                 operators.complete,
                 costs=costs,
                 with_alternatives=self.baseline is not None,
@@ -166,10 +174,7 @@ class _Optimizer:
             build = parts.build if parts else partial(build_module, model)
             modules = [original, *(build(each.candidate.graph) for each in lost)]
             wholes: dict[GraphCandidate, WholePass] = {}
-            differing: tuple[str, ...] = ()
             if parts:
-                check = Prover(typed, model, asked.given, limits={}, on_compare=on_compare)
-                lost, modules, differing = equal_models(check, lost, modules)
                 graphs = [found.original, *(each.candidate for each in lost)]
                 wholes = whole_passes(asked, machine, basis, model, graphs, modules)
         eager, compiled, notes = self._timed((name, *(each.name for each in lost)), modules)
@@ -233,7 +238,6 @@ class _Optimizer:
                         *(first.capture.notes if parts else ()),
                         *machine.notes,
                         *searched.notes,
-                        *differing,
                         *self._notes(own_cost, searched.proven),
                         *analysis.warnings,
                         *(eager.conditions if eager else ()),

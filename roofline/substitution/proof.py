@@ -44,6 +44,8 @@ round, in different order.
 _LEAST_ERROR = 1e-70
 """Smaller errors are 0: files cannot hold such numbers."""
 
+WHOLE = "own, whole model"
+
 _FLOATING = ("float16", "bfloat16", "float32", "float64")
 
 # -- trial inputs and weights ----------------------------------------------------------------------
@@ -246,7 +248,8 @@ class Prover:
     With the model's own weights, the reference is the model itself. With random weights, which no
     rule can exploit, it is the captured graph. Own weights run on noise, edge inputs and given
     tensors, in float64 and float32. ``limits`` are table sizes of index inputs; None: those of the
-    graph. ``on_compare`` is called before each comparison.
+    graph. ``whole`` returns the proofs of a model whose modules alone were captured.
+    ``on_compare`` is called before each comparison.
     """
 
     def __init__(
@@ -256,9 +259,10 @@ class Prover:
         inputs: Inputs,
         *,
         limits: Mapping[int, int] | None = None,
+        whole: Callable[[Graph], tuple[Proof, ...]] = lambda _: (),
         on_compare: Callable[[], None] = lambda: None,
     ) -> None:
-        self._on_compare = on_compare
+        self._on_compare, self._whole = on_compare, whole
         self._original = original
         self._captured = captured
         limits = index_limits(captured.graph) if limits is None else limits
@@ -278,17 +282,18 @@ class Prover:
             result = self._built(graph, weights, dtype)
             inputs = self._trials if weights == "own" else _WITH_RANDOM_WEIGHTS
             found += [self._proof(result, weights, dtype, each) for each in inputs]
-        return tuple(each for each in found if each is not None)
+        return (*(each for each in found if each is not None), *self._whole(graph))
 
     def compare(self, result: torch.nn.Module) -> tuple[Proof, ...]:
         """Return the proofs of a module in the model's own type, to which weights are rounded."""
-        self._on_compare()
         types = (each.dtype for each in self._original.parameters() if each.is_floating_point())
         dtype = str(next(types, torch.float32)).removeprefix("torch.")
         found = [self._proof(result, "own", dtype, each) for each in self._trials]
-        return tuple(replace(each, weights="own, whole model") for each in found if each)
+        return tuple(replace(each, weights=WHOLE) for each in found if each)
 
     def fails(self, graph: Graph, like: Proof) -> bool:
+        if like.weights == WHOLE:
+            return not all(each.holds for each in self._whole(graph))
         result = self._built(graph, like.weights, like.dtype)
         proof = self._proof(result, like.weights, like.dtype, like.inputs)
         return proof is not None and not proof.holds

@@ -122,7 +122,7 @@ class FlatModule(torch.nn.Module):
     def __init__(
         self,
         model: torch.nn.Module,
-        given: Callable[[Sequence[Any]], inspect.BoundArguments],
+        given: Callable[[Sequence[Any]], tuple[tuple[Any, ...], dict[str, Any]]],
         inputs: Sequence[str],
         note: Callable[[Structure], None],
         name: str,
@@ -139,8 +139,8 @@ class FlatModule(torch.nn.Module):
     def forward(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
         results: list[Any] = []
         with _hide_export() if self.is_eager else contextlib.nullcontext():
-            given = self._given(tensors)
-            result = self.model(*given.args, **given.kwargs)
+            args, kwargs = self._given(tensors)
+            result = self.model(*args, **kwargs)
         self._note(structure_of(result, results, f"{self._called}: its result"))
         return tuple(results)
 
@@ -213,9 +213,12 @@ def capture_graph(
         for each, value in bound.arguments.items()
     )
 
-    def given(tensors: Sequence[Any]) -> inspect.BoundArguments:
+    def given(tensors: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         filled = OrderedDict((each, structure.filled(tensors)) for each, structure in arguments)
-        return inspect.BoundArguments(signature, filled)
+        # Keywords stay keywords: wrappers of forward may take some themselves.
+        named = {each: filled.pop(each) for each in kwargs or () if each in signature.parameters}
+        found = inspect.BoundArguments(signature, filled)
+        return found.args, {**named, **found.kwargs}
 
     results: list[Structure] = []
     inputs = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,15 +13,10 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from roofline.errors import ModelError, error_text
+from roofline.errors import ModelError, RooflineError, error_text
 from roofline.run import Run
 from roofline.substitution.graphs.building import build_module
-from roofline.substitution.graphs.capturing import (
-    CallForm,
-    CapturedModel,
-    Structure,
-    capture_graph,
-)
+from roofline.substitution.graphs.capturing import CapturedModel, capture_graph
 from roofline.substitution.graphs.conversion import OVERWRITES_INPUTS
 from roofline.substitution.graphs.graph import INPUT, Graph, reachable
 from roofline.substitution.graphs.operators import Operators
@@ -32,11 +27,6 @@ from roofline.workload.capture.prepared_model import prepare_model
 from roofline.workload.capture.real_tensors import RealTensors
 from roofline.workload.capture.training import StepListener
 from roofline.workload.inputs import InputRequest, Inputs
-
-_ANY_ARGUMENTS = (
-    inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL),
-    inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD),
-)
 
 
 def call_key(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -81,17 +71,15 @@ class _Call:
 class _Calls(torch.nn.Module):
     """Calls of a model's modules; its weights have the names of the model."""
 
-    def __init__(self, model: torch.nn.Module, calls: Sequence[_Call]) -> None:
+    def __init__(self, model: torch.nn.Module, called: Sequence[torch.nn.Module]) -> None:
         super().__init__()
         self._parameters, self._buffers = model._parameters, model._buffers
         self._modules = model._modules
-        self._called = tuple(each.module for each in calls)
+        self._called = tuple(called)
 
-    def forward(self, calls: Sequence[tuple[Any, Any]]) -> list[Any]:
-        return [
-            module(*args, **kwargs)
-            for module, (args, kwargs) in zip(self._called, calls, strict=True)
-        ]
+    def forward(self, given: Sequence[tuple[Any, Any]]) -> list[Any]:
+        calls = zip(self._called, given, strict=True)
+        return [module(*args, **kwargs) for module, (args, kwargs) in calls]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,52 +94,34 @@ class CapturedParts:
     inputs: Inputs
     captured: CapturedModel
     rows: tuple[Part, ...]
-    _calls: tuple[_Call, ...]
+    _parts: tuple[tuple[_Call, CapturedModel], ...]
 
     def build(self, graph: Graph) -> torch.nn.Module:
         """Return a copy of the model in eval mode, with its weights, whose modules run `graph`."""
+        inputs = [number for number, node in graph.nodes.items() if node.op == INPUT]
+        numbers, outputs = iter(inputs), iter(graph.outputs)
         kept = (*self.model.parameters(), *self.model.buffers())
         memo: dict[int, Any] = {id(each): each for each in kept}
         try:
-            for call, built in zip(self._calls, self._built(graph), strict=True):
+            for call, alone in self._parts:
+                nodes = alone.graph.nodes.values()
+                given = {next(numbers) for node in nodes if node.op == INPUT}
+                results = tuple(next(outputs) for _ in alone.graph.outputs)
+                own = reachable(graph.nodes, results).difference(inputs) | given
+                nodes = {number: node for number, node in graph.nodes.items() if number in own}
+                part = replace(graph, nodes=nodes, outputs=results)
+                built = build_module(replace(self.captured, form=alone.form), part)
                 module = copy.deepcopy(call.module, memo)
                 memo[id(call.module)] = SearchedPart(module, call.key, built)
             return copy.deepcopy(self.model, memo).eval()
+        except RooflineError:
+            raise
         # Locks, generators and non-leaf tensors cannot be copied.
         except Exception as error:
             raise ModelError(
                 f"{self.captured.name} cannot be copied: {type(error).__name__}:"
                 f" {error_text(error)[:200]}"
             ) from error
-
-    def _built(self, graph: Graph) -> Iterator[torch.nn.Module]:
-        inputs = [number for number, node in graph.nodes.items() if node.op == INPUT]
-        form = self.captured.form
-        first = first_output = 0
-        for given, result in zip(form.arguments[0][1].items, form.result.items, strict=True):
-            end, end_output = first + _tensors(given), first_output + _tensors(result)
-            outputs = graph.outputs[first_output:end_output]
-            own = reachable(graph.nodes, outputs).difference(inputs).union(inputs[first:end])
-            args, kwargs = (_renumbered(each, first) for each in given.items)
-            called = CallForm(
-                parameters=_ANY_ARGUMENTS,
-                arguments=(("args", args), ("kwargs", kwargs)),
-                result=_renumbered(result, first_output),
-            )
-            nodes = {number: node for number, node in graph.nodes.items() if number in own}
-            yield build_module(
-                replace(self.captured, form=called), replace(graph, nodes=nodes, outputs=outputs)
-            )
-            first, first_output = end, end_output
-
-
-def _tensors(structure: Structure) -> int:
-    return (structure.kind == "tensor") + sum(map(_tensors, structure.items))
-
-
-def _renumbered(structure: Structure, first: int) -> Structure:
-    items = tuple(_renumbered(each, first) for each in structure.items)
-    return replace(structure, number=structure.number - first, items=items)
 
 
 def capture_parts(
@@ -171,18 +141,16 @@ def capture_parts(
     with raise_as_model_error(name, module_paths(model)):
         calls = _calls_in(model, inputs, run)
     rows = [Part(path="", kind=type(model).__name__, calls=1, why=_reason(whole, name))]
-    parts: list[_Call] = []
-    searched: list[str] = []
+    parts: dict[str, tuple[_Call, CapturedModel]] = {}
     for path, module in model.named_modules():
-        if path not in calls or any(path.startswith(f"{each}.") for each in searched):
+        if path not in calls or any(path.startswith(f"{each}.") for each in parts):
             continue
         alike = [[other for other in calls[path] if other.key == each.key] for each in calls[path]]
         usual = max(alike, key=len)
         row = Part(path=path, kind=type(module).__name__, calls=len(calls[path]))
+        args, kwargs = usual[0].args, usual[0].kwargs
         try:
-            found = capture_graph(
-                module, usual[0].args, usual[0].kwargs, name=path, operators=operators
-            )
+            found = capture_graph(module, args, kwargs, name=path, operators=operators)
         except ModelError as error:
             rows.append(replace(row, why=_reason(error, path)))
             continue
@@ -190,24 +158,28 @@ def capture_parts(
             rows.append(replace(row, why="it overwrites its inputs"))
         elif any(node.op != INPUT for node in found.graph.nodes.values()):
             rows.append(replace(row, searched=len(usual)))
-            searched.append(path)
-            parts.append(usual[0])
+            parts[path] = usual[0], found
     if not parts:
         raise ModelError(f"{whole}; nor can any module in it") from whole
-    module, given = _Calls(model, parts), [(each.args, each.kwargs) for each in parts]
+    # In the order of the signature, as each alone was captured.
+    bound = [
+        inspect.signature(c.module.forward).bind(*c.args, **c.kwargs) for c, _ in parts.values()
+    ]
+    given = [(each.args, each.kwargs) for each in bound]
     requests = Inputs()
     requests.args = (
         pytree.tree_map_only(
             torch.Tensor, lambda each: InputRequest(shape=tuple(each.shape), like=each), given
         ),
     )
+    called = _Calls(model, [call.module for call, _ in parts.values()])
     return CapturedParts(
         model=model,
-        module=module,
+        module=called,
         inputs=requests,
-        captured=capture_graph(module, (given,), name=name, operators=operators),
+        captured=capture_graph(called, (given,), name=name, operators=operators),
         rows=tuple(rows),
-        _calls=tuple(parts),
+        _parts=tuple(parts.values()),
     )
 
 
@@ -222,7 +194,11 @@ def _calls_in(model: torch.nn.Module, inputs: Inputs, run: Run) -> dict[str, lis
     def note(path: str, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         # Separate tensors: parts do not know that they share an input.
         args, kwargs = pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, (args, kwargs))
-        call = _Call(module=module, key=call_key(args, kwargs), args=args, kwargs=kwargs)
+        key = call_key(args, kwargs)
+        # In the order of a graph's inputs.
+        order = [*inspect.signature(module.forward).parameters, *kwargs]
+        kwargs = {name: kwargs[name] for name in sorted(kwargs, key=order.index)}
+        call = _Call(module=module, key=key, args=args, kwargs=kwargs)
         found.setdefault(path, []).append(call)
 
     with (
