@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import pickle
 from pathlib import Path
@@ -13,10 +14,13 @@ import torch
 from torch import nn
 
 import roofline
+from roofline.cli.main import run
 from roofline.errors import ModelError
 from roofline.pipeline.fresh_processes import fresh_processes
+from roofline.pipeline.measured_comparisons import Candidate, unpicklable_candidate
 from roofline.pipeline.optimizing import optimize
 from roofline.result import read_result
+from roofline.run import RunOptions
 from roofline.substitution.graphs.parts import SearchedPart
 from roofline.substitution.result import Optimization
 from tests import builders
@@ -209,6 +213,11 @@ kept.impl("half", torch.empty_like, "Meta")
 """
 
 
+class Half(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.of_cell.half(x)
+
+
 def output_of(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
         return module(x)
@@ -233,6 +242,19 @@ def test_a_fresh_process_imports_the_file_with_the_operator(
     x = torch.randn(IMAGE)
     with fresh_processes() as process:
         assert torch.allclose(process(output_of, found.module, x), output_of(found.module, x))
+
+
+def test_a_result_with_an_operator_of_a_notebook_is_timed_in_this_process() -> None:
+    cell = OF_LIBRARY.format(name="of_cell") + "\nkeep.append(kept)"
+    kept: list[object] = []
+    exec(compile(cell, "<cell>", "exec"), {"torch": torch, "keep": kept})
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), Half())
+    found = searched(module)
+    candidates = [
+        Candidate(name=name, model=each, inputs=IMAGE, options=RunOptions(threads=1))
+        for name, each in (("original", module), ("result", found.module))
+    ]
+    assert unpicklable_candidate(candidates) == "result"
 
 
 # -- models without a graph of their own -----------------------------------------------------------
@@ -310,13 +332,20 @@ def test_a_module_called_with_two_shapes_has_a_graph_for_one_of_them() -> None:
     assert norms == [3, 1]
 
 
-def test_without_a_module_to_search_one_line_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_module_to_search_one_line_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(ModelError) as raised:
         searched(Nothing())
     assert str(raised.value) == (
         "Nothing cannot be captured: its control flow depends on tensor values, in the model itself"
         " (Nothing); nor can any module in it"
     )
+    file = tmp_path / "nothing.py"
+    file.write_text(f"import torch\nfrom torch import nn\n\n{inspect.getsource(Nothing)}")
+    command = f"optimize {file}:Nothing --input 1x3x8x8 --hardware h100"
+    assert run(command.split()) == 2
+    assert capsys.readouterr().err.strip().endswith("; nor can any module in it")
 
 
 def test_state_and_mode_of_the_model_and_of_the_result() -> None:

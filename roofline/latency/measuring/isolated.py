@@ -97,8 +97,9 @@ def measure_isolated(
                     say(f"{call.op} cannot be timed alone: {reason[:200]}")
                 continue
             found[key] = sample
-            # Disturbed calls are measured again the next time.
-            if not is_disturbed:
+            # Disturbed calls are measured again the next time, as functions of the user, which may
+            # change.
+            if not is_disturbed and not call.function._defined_in_python:
                 store.keep_isolated(key, sample)
     return [found.get(key) for key in keys]
 

@@ -238,23 +238,22 @@ class BuiltModule(fx.GraphModule):
 
 
 def _homes(graph: Graph) -> tuple[str, ...]:
-    """Return the modules that define operators in Python; another process must import them."""
+    """Return the modules that define operators which torch has not; other processes import them."""
     found: dict[str, None] = {}
-    for node in graph.nodes.values():
-        if node.op == INPUT or not function_of(node.op, node.overload)._defined_in_python:
-            continue
-        name = node.op.replace(".", "::", 1)
+    for op in {node.op for node in graph.nodes.values() if "." in node.op}:
+        space, _, rest = op.partition(".")
+        name = f"{space}::{rest}"
         if name in OPDEFS:
             found[OPDEFS[name]._init_fn.__module__] = None
             continue
-        file = re.search(r"registered at (.+):\d+", torch._C._dispatch_dump(name))
-        homes = (
-            home
-            for home, module in tuple(sys.modules.items())
-            if file and getattr(module, "__file__", None) == file[1]
-        )
-        # Operators of a notebook exist in this process only, as those of a script do.
-        found[next(homes, "__main__")] = None
+        file = re.search(r"debug: registered at (.+):\d+", torch._C._dispatch_dump(name))
+        if file is None or "/ATen/" in file[1] or "/torch/csrc/" in file[1]:
+            continue
+        modules = tuple(sys.modules.items())
+        homes = (home for home, each in modules if getattr(each, "__file__", None) == file[1])
+        # Packages often name the operators of their library after themselves. Others, as those of
+        # notebooks, may exist in this process only.
+        found[next(homes, space if space in sys.modules else "__main__")] = None
     return tuple(found)
 
 
