@@ -121,6 +121,28 @@ def test_on_another_machine_the_result_is_predicted_and_computes_the_same() -> N
     assert pickle.loads(pickle.dumps(found.module))(image).shape == (2, 5)
 
 
+class Converting(nn.Module):
+    """Computes in float32 whatever its input is, as normalizations of language models do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queries, self.keys = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        wide = x.to(torch.float32)
+        x = (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype)
+        return self.queries(x) + self.keys(x).relu()
+
+
+def test_a_model_that_converts_to_float32_is_compared_with_its_graph_in_float64() -> None:
+    found = optimize(Converting(), (4, 8), hardware=MACHINE, rules="merge-linears")
+    assert [each.rule for each in found.substitutions] == ["merge-linears"]
+    assert all(each.holds for each in found.proofs)
+    own = {each.dtype: each for each in found.proofs if each.weights == "own"}
+    assert own["float64"].largest_error < 1e-14
+    assert own["float32"].limit == 1e-5
+
+
 def test_a_model_that_is_given_is_left_as_it_was() -> None:
     model = Norms()
     model.train()
