@@ -302,6 +302,16 @@ def test_the_totals_are_of_the_whole_model() -> None:
     assert before.cost_s - found.figures_after.cost_s == pytest.approx(saved_s)
 
 
+def test_a_module_without_rewrites_runs_itself() -> None:
+    model = Branching()
+    model.two = nn.Conv2d(4, 4, 1)  # pyright: ignore[reportAttributeAccessIssue]
+    found = searched(model)
+    assert [each.path for each in found.parts if each.searched] == ["one", "two"]
+    result = found.module
+    assert [type(each) for each in (result.one, result.two)] == [SearchedPart, nn.Conv2d]
+    assert equal(result, model, torch.randn(IMAGE))
+
+
 @pytest.mark.parametrize("kind", [Item, Nonzero])
 def test_values_and_sizes_that_depend_on_tensors_are_kept(kind: type[Between]) -> None:
     model = kind()

@@ -97,18 +97,26 @@ class CapturedParts:
     _parts: tuple[tuple[_Call, CapturedModel], ...]
 
     def build(self, graph: Graph) -> torch.nn.Module:
-        """Return a copy of the model in eval mode, with its weights, whose modules run `graph`."""
+        """Return a copy of the model in eval mode, with its weights, whose modules run `graph`.
+
+        Modules without rewrites run themselves.
+        """
         inputs = [number for number, node in graph.nodes.items() if node.op == INPUT]
-        numbers, outputs = iter(inputs), iter(graph.outputs)
+        before = self.captured.graph
+        numbers, outputs = iter(inputs), zip(graph.outputs, before.outputs, strict=True)
         kept = (*self.model.parameters(), *self.model.buffers())
         memo: dict[int, Any] = {id(each): each for each in kept}
         try:
             for call, alone in self._parts:
                 nodes = alone.graph.nodes.values()
                 given = {next(numbers) for node in nodes if node.op == INPUT}
-                results = tuple(next(outputs) for _ in alone.graph.outputs)
+                pairs = [next(outputs) for _ in alone.graph.outputs]
+                results = tuple(each for each, _ in pairs)
                 own = reachable(graph.nodes, results).difference(inputs) | given
                 nodes = {number: node for number, node in graph.nodes.items() if number in own}
+                is_same = all(before.nodes.get(each) == node for each, node in nodes.items())
+                if is_same and all(one == other for one, other in pairs):
+                    continue
                 part = replace(graph, nodes=nodes, outputs=results)
                 built = build_module(replace(self.captured, form=alone.form), part)
                 module = copy.deepcopy(call.module, memo)
