@@ -62,7 +62,8 @@ def draw_optimization(figure: Figure, found: Optimization, labels: int) -> None:
     if unnamed:
         notes.append(f"Without label: {counted(unnamed, 'arrow')}")
     if unplaced := sum(None in each.spots for each in clusters):
-        notes.append(f"Not drawn: {counted(unplaced, 'rewrite')} without FLOP or time on one side")
+        why = "in modules searched alone" if found.parts else "without FLOP or time on one side"
+        notes.append(f"Not drawn: {counted(unplaced, 'rewrite')} {why}")
     foot_figure(figure, handles, [*notes, provenance_text(found.before.hardware)])
 
 

@@ -81,7 +81,8 @@ class Substitution:
             precondition did not hold.
         measured_before_s: of the replaced operators; None: not timed.
         measured_after_s: of the replacing operators; None: not timed.
-        before_operators: rows of the analysis before; `after_operators`: of that after.
+        before_operators: rows of the analysis before; `after_operators`: of that after. Empty for
+            a model whose modules were searched.
     """
 
     ALSO_WRITTEN: ClassVar = ("saving_s",)

@@ -389,7 +389,8 @@ def test_results_are_pickled_saved_and_read_back(tmp_path: Path) -> None:
     assert equal(
         copy.deepcopy(found.module).double(), copy.deepcopy(found.module).double(), x.double()
     )
-    found.save(tmp_path / "found.json")
+    found.save(tmp_path / "found.json", tmp_path / "found.svg")
+    assert "Not drawn: 2 rewrites in modules searched alone" in (tmp_path / "found.svg").read_text()
     read = read_result(tmp_path / "found.json")
     assert isinstance(read, Optimization)
     assert read.parts == found.parts
