@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from roofline.latency.samples import (
     earlier_run,
 )
 from roofline.machine.core_state import CoreState, median_core_state
+
+if TYPE_CHECKING:
+    from roofline.latency.generic import GenericCpu
 
 _ERROR_CORRELATION = 0.5
 """Correlation of the errors of operators in one model, which the same libraries ran."""
@@ -50,6 +53,9 @@ _MIN_POOLED = 20
 _MIN_CALLS = 20
 """Calls in one type on one number of threads below which only these calls are predicted: a layer
 that was profiled once predicts no other size."""
+
+_FEW_FAMILIES = 12
+"""Families of models from which a machine needs no prior; `calibrate --quick` measures nine."""
 
 _POOLED = "every group"
 
@@ -81,7 +87,7 @@ class Calibration:
 
     The family ``without`` is left out, for validation. Page faults of a run depend on the state of
     the allocator, so times are learned without them. ``runs`` may be a function that reads them; it
-    is called for values that `cache` lacks.
+    is called for values that `cache` lacks. Runs of few families correct `prior`, if any.
     """
 
     def __init__(
@@ -91,8 +97,10 @@ class Calibration:
         without: str | None = None,
         page_fault_s: Mapping[int, float] | None = None,
         cache: PredictionCache | None = None,
+        prior: GenericCpu | None = None,
     ) -> None:
         self._given = runs
+        self.prior = prior
         self._without = without
         self.page_fault_s = dict(page_fault_s or {})
         self.cache = cache or PredictionCache()
@@ -168,8 +176,24 @@ class Calibration:
                 ]
             # A few calls of one group predict no other group.
             is_enough = len(examples) >= (_MIN_POOLED if is_pooled else 1)
-            self._models[key] = GroupModel(examples, is_pooled=is_pooled) if is_enough else None
+            prior = self.prior if self.uses_prior else None
+            self._models[key] = (
+                GroupModel(
+                    examples,
+                    is_pooled=is_pooled,
+                    prior_s=prior.seconds if prior and prior.covers(dtype) else None,
+                )
+                if is_enough
+                else None
+            )
         return self._models[key]
+
+    @property
+    @cached
+    def uses_prior(self) -> bool:
+        """True if the runs are of too few families to learn from them alone."""
+        families = {each.family for each in self.runs if each.family != DESIGN}
+        return self.prior is not None and len(families) < _FEW_FAMILIES
 
     def _is_known(self, features: OperatorFeatures) -> bool:
         """Return True if this call was measured, or enough others of its type and threads."""
@@ -227,6 +251,10 @@ class Calibration:
                 continue
             predicted = model.predict(chosen, core_to_core if threads > 1 else 0.0)
             found.update(zip(chosen, predicted, strict=True))
+        if self.prior is not None and self.uses_prior:
+            for each in features:
+                if each not in found and self.prior.covers(each.dtype):
+                    found[each] = self.prior.prediction(each)
         return tuple(map(found.get, features))
 
     def time_ratios(
@@ -273,6 +301,9 @@ class Calibration:
         predicted_s = operators_s + overhead_s
         deviation_s = _deviation([(each.predicted_s, each.deviation) for each in predictions])
         deviation_s *= self.interval_factor if is_clock_known else self.usual_interval_factor
+        if self.prior and self.uses_prior and len(self._held_out_models) < _MIN_RUNS:
+            # Runs that cannot be judged err no more than the prior without them.
+            deviation_s = min(deviation_s, self.prior.pass_deviation * predicted_s)
         factor = math.exp(Z_80 * deviation_s / predicted_s)
         return RunPrediction(
             predicted_s=predicted_s,
@@ -294,7 +325,9 @@ class Calibration:
     @cached_property
     @cached
     def description(self) -> str:
-        """Calibration data in words: operators, models, families, dates, clock."""
+        """Calibration data in words: operators, models, families, dates, clock; and the prior."""
+        if not self.runs and self.prior:
+            return self.prior.description
         models = {each.model: each.family for each in self.runs if each.family != DESIGN}
         families = len(set(models.values()))
         calls = sum(len(each.operators) for each in self.runs)
@@ -304,9 +337,10 @@ class Calibration:
         designs = len({each.model for each in self.runs if each.family == DESIGN})
         and_designs = f" and {designs} designs" if designs else ""
         at = f" at {format_si(self.core_state.clock_hz, 'Hz')}" if self.core_state.clock_hz else ""
+        prior = f", with the {self.prior.description}" if self.prior and self.uses_prior else ""
         return (
             f"{calls} operators of {counted(count, 'model')} of"
-            f" {counted(families, 'family', 'families')}{and_designs}, measured {when}{at}"
+            f" {counted(families, 'family', 'families')}{and_designs}, measured {when}{at}{prior}"
         )
 
     @property
@@ -410,6 +444,8 @@ class Calibration:
 
     def overhead_s(self, threads: int, *, calls: int, core_state: CoreState | None = None) -> float:
         """Return the dispatch overhead in seconds: of a pass, and of each call."""
+        if self.prior and not self.runs:
+            return calls * self.prior.overhead_s
         per_call_s, per_pass_s = self._overhead_on(threads)
         slowdown = (core_state or self.core_state).slowdown(self.core_state)
         return slowdown * (per_pass_s + per_call_s * calls)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -44,14 +44,19 @@ class GaussianProcess:
     """Gaussian process over numbers and labels; labels are equal or not."""
 
     def __init__(
-        self, kernel: Covariance, numbers: Array, labels: NDArray[np.int64], values: Array
+        self,
+        kernel: Covariance,
+        numbers: Array,
+        labels: NDArray[np.int64],
+        values: Array,
+        mean: float | None = None,
     ) -> None:
         self.kernel = kernel
         self._scaled = numbers / np.asarray(kernel.scales)
         self._middle = self._scaled.mean(axis=0)
         self._labels = labels
         self._values = values
-        self._mean = float(np.median(values))
+        self._mean = float(np.median(values)) if mean is None else mean
 
     @cached_property
     def _inverse(self) -> Array:
@@ -119,6 +124,9 @@ _CALL_S = 1e-6
 _MAX_SAMPLES = 3000
 """Samples of one group; the cost of fitting grows with their third power."""
 
+_PRIOR_DEVIATION = 0.4
+"""Deviation of the logarithm of an operator's time from its prior: of all sizes, and of each."""
+
 _FAR_OCTAVES = 4.0
 """Distance from the nearest sample beyond which a prediction is an extrapolation."""
 
@@ -143,13 +151,21 @@ class Example:
 class GroupModel:
     """Model of one group of operators in one data type on one number of threads.
 
-    If several groups are pooled, it uses only the numbers that all groups share.
+    If several groups are pooled, it uses only the numbers that all groups share. It learns the
+    deviation from ``prior_s``, times that are already known to be near, if there are any.
     """
 
-    def __init__(self, examples: Sequence[Example], *, is_pooled: bool = False) -> None:
+    def __init__(
+        self,
+        examples: Sequence[Example],
+        *,
+        is_pooled: bool = False,
+        prior_s: Callable[[OperatorFeatures], float] | None = None,
+    ) -> None:
         step = -(-len(examples) // _MAX_SAMPLES)
         self.examples = tuple(examples[::step])
         self._is_pooled = is_pooled
+        self._prior_s = prior_s
         self._labels: dict[tuple[int, str], int] = {}
         self.variants = Counter(
             f"{each.facts.group} {each.facts.variant}" for each in self.examples
@@ -158,11 +174,16 @@ class GroupModel:
     @cached_property
     def _process(self) -> GaussianProcess:
         features = [each.facts for each in self.examples]
-        values = np.log([each.time_s for each in self.examples]) - np.log(_floor_s(features))
+        values = np.log([each.time_s for each in self.examples]) - np.log(self._floor_s(features))
         numbers = self._numbers(features, [each.core_to_core for each in self.examples])
         scales = (*(_SCALE,) * (numbers.shape[1] - 1), _CORE_TO_CORE_SCALE)
-        kernel = Covariance(scales=scales, label_distances=(_LABEL_DISTANCE, _LABEL_DISTANCE / 4))
-        return GaussianProcess(kernel, numbers, self._label_codes(features), values)
+        distances = (_LABEL_DISTANCE, _LABEL_DISTANCE / 4)
+        kernel = Covariance(scales=scales, label_distances=distances)
+        labels = self._label_codes(features)
+        if self._prior_s is None:
+            return GaussianProcess(kernel, numbers, labels, values)
+        near = replace(kernel, amplitude=_PRIOR_DEVIATION, slope=0.0, offset=_PRIOR_DEVIATION)
+        return GaussianProcess(near, numbers, labels, values, mean=0.0)
 
     @cached_property
     def interval_factor(self) -> float:
@@ -182,7 +203,7 @@ class GroupModel:
         if len(set(families)) < 2:
             return ()
         mean, deviation = self._process.leave_one_out(families)
-        predicted_s = np.exp(mean) * _floor_s([each.facts for each in self.examples])
+        predicted_s = np.exp(mean) * self._floor_s([each.facts for each in self.examples])
         return tuple(
             zip(self.examples, map(float, predicted_s), map(float, deviation), strict=True)
         )
@@ -193,7 +214,7 @@ class GroupModel:
         """Return predictions for calls, at a core-to-core latency as in `Example`."""
         numbers = self._numbers(features, [core_to_core] * len(features))
         mean, deviation, nearest = self._process.predict(numbers, self._label_codes(features))
-        times_s = np.exp(mean) * _floor_s(features)
+        times_s = np.exp(mean) * self._floor_s(features)
         wide = np.exp(Z_80 * deviation * self.interval_factor)
         known = self._numbers([each.facts for each in self.examples], [0.0] * len(self.examples))
         # The distance is that of sizes, without the core-to-core latency.
@@ -231,6 +252,11 @@ class GroupModel:
             ]
         )
 
+    def _floor_s(self, features: Sequence[OperatorFeatures]) -> Array:
+        """Return the times that learned ones are relative to: minimum times, or the prior."""
+        known_s = self._prior_s or (lambda each: each.eager_min_time_s + _CALL_S)
+        return np.asarray([known_s(each) for each in features])
+
     def _label_codes(self, features: Sequence[OperatorFeatures]) -> NDArray[np.int64]:
         def code(column: int, label: str) -> int:
             return self._labels.setdefault((column, label), len(self._labels))
@@ -242,7 +268,3 @@ class GroupModel:
 
 SHARED_FEATURES = 7
 """Number of features, the last ones, that mean the same in every group."""
-
-
-def _floor_s(features: Sequence[OperatorFeatures]) -> Array:
-    return np.asarray([each.eager_min_time_s + _CALL_S for each in features])

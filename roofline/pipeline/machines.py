@@ -16,6 +16,7 @@ from roofline.core.files import read_json, refused
 from roofline.core.progress import Progress
 from roofline.core.schema import from_data
 from roofline.errors import FileFormatError, HardwareError, InputError, argument
+from roofline.latency import generic
 from roofline.latency.allocator import DEFAULT, Allocator, allocator_here
 from roofline.latency.calibration import Calibration
 from roofline.latency.prediction import MachinePredictor
@@ -94,8 +95,8 @@ A search needs them thousands of times.
 """
 
 _DEFINED_BY = (
-    *("latency", "core", "errors.py", "machine/hardware", "machine/core_state.py"),
-    "pipeline/machines.py",
+    *("latency", "latency/generic.json", "core", "errors.py", "machine/hardware"),
+    *("machine/core_state.py", "pipeline/machines.py"),
 )
 """Sources of this package that predictions depend on."""
 
@@ -120,8 +121,8 @@ def load_predictor(
 ) -> MachinePredictor | None:
     """Return the predictor of a machine for a run; None where nothing similar was measured.
 
-    CPUs have their own calibration data, NVIDIA GPUs what was learned from public measurements, and
-    from their own if there are some.
+    CPUs have their own calibration data or the generic model, NVIDIA GPUs what was learned from
+    public measurements, and from their own if there are some.
     """
     if profile.device == "cuda" and run.device == "cuda":
         # Analyses on CPUs start without these modules.
@@ -134,7 +135,39 @@ def load_predictor(
             own = read_times(profile, named)
             known = corrections_of(own.kernels, chip, shipped()) if own else {}
             return GpuPredictor(chip=chip, corrections=known)
-    return load_calibrated(profile, named, run, no_cache=no_cache)
+    calibrated = load_calibrated(profile, named, run, no_cache=no_cache)
+    if calibrated is not None and calibrated.calibration.has_runs:
+        return calibrated
+    return _generic(profile, run, calibrated.notes if calibrated else ()) or calibrated
+
+
+def _generic(profile: HardwareProfile, run: Run, notes: tuple[str, ...]) -> Predictor | None:
+    """Return the predictor of a CPU without calibration data: the generic model, if it holds."""
+    calibration = calibration_of((), profile)
+    is_plain = not (run.train or run.autocast) and run.device == profile.device
+    if not is_plain or calibration.prior is None:
+        return None
+    is_here = profile.host is not None and is_this_machine(profile)
+    return _predictor(profile, calibration, notes, is_here=is_here)
+
+
+def _predictor(
+    profile: HardwareProfile, calibration: Calibration, notes: tuple[str, ...], *, is_here: bool
+) -> Predictor:
+    allocator = allocator_here() if is_here else _usual_allocator(profile.host)
+    if calibration.prior and calibration.uses_prior:
+        by = "from few models with the" if calibration.has_runs else "by the"
+        where = "for this host" if is_here else "on that machine"
+        learned = f"{by} {calibration.prior.description}"
+        notes = (*notes, f"predicted {learned}; run `roofline calibrate` {where}")
+    return Predictor(
+        calibration=calibration,
+        notes=notes,
+        is_of_host=is_here,
+        allocator=allocator,
+        page_fault_s=profile.page_fault_s(huge=allocator.has_huge_pages),
+        lanes=vector_lanes(profile),
+    )
 
 
 def times_file(profile: HardwareProfile, named: Hardware | None) -> Path:
@@ -245,22 +278,15 @@ def _read(file: Path, profile: HardwareProfile, place: Path | None) -> Predictor
         calibration, notes = Calibration(()), (str(error),)
     else:
         calibration = calibration_of(lambda: read()[0], profile, predictions)
-    if not calibration.has_runs and not notes:
-        return None
-    allocator = allocator_here() if is_of_host else _usual_allocator(profile.host)
-    return Predictor(
-        calibration=calibration,
-        notes=notes,
-        is_of_host=is_of_host,
-        allocator=allocator,
-        page_fault_s=profile.page_fault_s(huge=allocator.has_huge_pages),
-        lanes=vector_lanes(profile),
-    )
+    if not calibration.has_runs:
+        # Callers that need data of this machine see the notes.
+        return _predictor(profile, Calibration(()), notes, is_here=is_of_host) if notes else None
+    return _predictor(profile, calibration, notes, is_here=is_of_host)
 
 
-def _usual_allocator(host: Host) -> Allocator:
+def _usual_allocator(host: Host | None) -> Allocator:
     """Return the allocator of processes on another machine: glibc, unless its system has none."""
-    system = host.operating_system
+    system = host.operating_system if host else ""
     if any(each in system for each in _WITHOUT_GLIBC):
         return Allocator(library=f"the allocator of {system}", settings=None)
     return DEFAULT
@@ -302,6 +328,16 @@ def calibration_of(
     profile: HardwareProfile,
     predictions: PredictionCache | None = None,
 ) -> Calibration:
-    """Return the calibration from runs, with the cost of page faults in the profile."""
+    """Return the calibration from runs, with the cost of page faults in the profile.
+
+    The generic model is its prior on CPUs with the memory levels under which it was learned.
+    """
+    is_hierarchical = len(profile.memory) >= _HIERARCHY and bool(profile.compute)
+    prior = generic.shipped() if profile.device == "cpu" and is_hierarchical else None
     # The allocator of this process does not matter: the runs were measured in others.
-    return Calibration(runs, page_fault_s=profile.page_fault_s(), cache=predictions)
+    page_fault_s = profile.page_fault_s()
+    return Calibration(runs, page_fault_s=page_fault_s, cache=predictions, prior=prior)
+
+
+_HIERARCHY = 3
+"""Fewest memory levels of a machine that the generic model predicts."""

@@ -66,7 +66,12 @@ def leave_one_out_predictors(
 
     @functools.cache
     def known(family: str) -> Calibration:
-        return Calibration(calibration.runs, without=family, page_fault_s=calibration.page_fault_s)
+        return Calibration(
+            calibration.runs,
+            without=family,
+            page_fault_s=calibration.page_fault_s,
+            prior=calibration.prior,
+        )
 
     return lambda family, core_state: Predictor(
         calibration=known(family), core_state=core_state, lanes=lanes
