@@ -192,7 +192,7 @@ def _measure_links(others: list[str], output: Output) -> None:
 
 @command(
     "calibrate",
-    flag("--quick", "1 to 2 minutes: fewer models, wider intervals."),
+    flag("--quick", "Up to 60 s: a few models correct the generic CPU model."),
     flag("--fresh", "Discard data of earlier calibrations."),
     flag("--force", "Measure on a busy machine."),
     value(

@@ -181,7 +181,7 @@ class Calibration:
                 GroupModel(
                     examples,
                     is_pooled=is_pooled,
-                    prior_s=prior.seconds if prior and prior.covers(dtype) else None,
+                    prior_s=prior.seconds if prior and dtype in prior.types else None,
                 )
                 if is_enough
                 else None
@@ -196,10 +196,15 @@ class Calibration:
         return self.prior is not None and len(families) < _FEW_FAMILIES
 
     def _is_known(self, features: OperatorFeatures) -> bool:
-        """Return True if this call was measured, or enough others of its type and threads."""
+        """Return True if this call was measured, or enough others of its type and threads.
+
+        Any number of others corrects a prior.
+        """
         # Operators on indices take the same time whatever the floating type of the model.
         dtype = features.dtype if _is_computed_in(features.dtype) else ""
         known = self._measured_calls.get((dtype, features.threads), set[OperatorFeatures]())
+        if self.prior and self.uses_prior and features.dtype in self.prior.types:
+            return features in known or self.prior.covers(features)
         return len(known) >= _MIN_CALLS or features in known
 
     @cached_property
@@ -251,10 +256,9 @@ class Calibration:
                 continue
             predicted = model.predict(chosen, core_to_core if threads > 1 else 0.0)
             found.update(zip(chosen, predicted, strict=True))
-        if self.prior is not None and self.uses_prior:
-            for each in features:
-                if each not in found and self.prior.covers(each.dtype):
-                    found[each] = self.prior.prediction(each)
+        if self.prior and self.uses_prior:
+            unmeasured = (each for each in features if each not in found)
+            found |= {e: self.prior.prediction(e) for e in unmeasured if self.prior.covers(e)}
         return tuple(map(found.get, features))
 
     def time_ratios(
@@ -301,9 +305,12 @@ class Calibration:
         predicted_s = operators_s + overhead_s
         deviation_s = _deviation([(each.predicted_s, each.deviation) for each in predictions])
         deviation_s *= self.interval_factor if is_clock_known else self.usual_interval_factor
-        if self.prior and self.uses_prior and len(self._held_out_models) < _MIN_RUNS:
-            # Runs that cannot be judged err no more than the prior without them.
-            deviation_s = min(deviation_s, self.prior.pass_deviation * predicted_s)
+        if self.prior and self.uses_prior:
+            # Few families remove the host's part of the error, about half the variance.
+            most_s = self.prior.pass_deviation * predicted_s
+            deviation_s = max(deviation_s, most_s / math.sqrt(2))
+            if len(self._held_out_models) < _MIN_RUNS:
+                deviation_s = min(deviation_s, most_s)
         factor = math.exp(Z_80 * deviation_s / predicted_s)
         return RunPrediction(
             predicted_s=predicted_s,

@@ -20,6 +20,8 @@ FILE = "generic.json"
 OTHER = "other"
 """Name of the constants of all kinds that too few measurements have."""
 
+_LAST = "channels-last"
+
 _FLOP = -7
 """Place of the FLOP among the numbers of features, a binary logarithm."""
 
@@ -70,9 +72,13 @@ class GenericCpu:
         count = f"{counted(passes, 'pass', 'passes')}, {counted(operators, 'operator')}"
         return f"generic CPU model, learned on {families} ({count})"
 
-    def covers(self, dtype: str) -> bool:
-        """Return True if operators of a type were measured; indices have no floating type."""
-        return dtype in self.types
+    def covers(self, features: OperatorFeatures) -> bool:
+        """Return True if operators of a type were measured, and images in their layout.
+
+        Layouts of images select other kernels.
+        """
+        kind = kind_of(features)[0]
+        return features.dtype in self.types and (_LAST not in kind or kind in self.kinds)
 
     def seconds(self, features: OperatorFeatures) -> float:
         """Return the time of an operator in seconds; at least its minimum time."""
@@ -103,8 +109,8 @@ def kind_of(features: OperatorFeatures) -> tuple[str, str]:
     if features.group == "matrix product":
         # Layouts of matrices, which products convert at little cost.
         variant = variant.split(" ")[0]
-    if features.group in ("convolution", "pooling") and features.layout == "channels-last":
-        variant += f" {features.layout}"
+    if features.group in ("convolution", "pooling") and features.layout == _LAST:
+        variant += f" {_LAST}"
     return f"{features.group}: {variant}", features.group
 
 

@@ -194,14 +194,17 @@ def case_workload(case: CalibrationCase, options: RunOptions) -> Workload:
 BUDGET_S = 285.0
 """Time after which no step begins. The start, the last step and the evaluation come on top."""
 
-QUICK_BUDGET_S = 50.0
+QUICK_BUDGET_S = 40.0
+
+_QUICK_MODELS = 9
+"""The first models, of each kind of kernel, which correct the generic CPU model at batch 1."""
 
 _DESIGN_SHARE, _SHARE_WITH_INT8 = 0.25, 0.35
 """Share of the time for designs, of which int8 needs more; models have the rest."""
 
 _DESIGNS_PER_PROCESS = 8
 
-_PROGRESS_NOTE = "calibrate"
+_PROGRESS_NOTE, _QUICK_NOTE = "calibrate", "calibrate --quick"
 
 
 def calibrate(
@@ -221,14 +224,15 @@ def calibrate(
     complete one.
 
     Args:
-        quick: 1 to 2 minutes, with fewer models.
+        quick: up to 60 seconds, with few models at batch 1; they correct the generic CPU model.
         fresh: delete data of earlier calibrations.
-        dtypes: data types; None: float32, and bfloat16 and int8 if the CPU computes in them. int8
-            is measured on layers that torch quantizes with given scales, then on a few models.
+        dtypes: data types; None: float32, and bfloat16 and int8 if the CPU computes in them and not
+            `quick`. int8 is measured on layers that torch quantizes with given scales, then on a
+            few models.
         force: measure although other processes run.
         progress: called with the progress.
         say: called with notes on waiting.
-        budget_s: time in seconds after which no model begins; None: 285, or 50 if quick.
+        budget_s: time in seconds after which no model begins; None: 285, or 40 if quick.
         clock: clock in seconds.
 
     Raises:
@@ -237,6 +241,9 @@ def calibrate(
     """
     if budget_s is None:
         budget_s = QUICK_BUDGET_S if quick else BUDGET_S
+    if quick and not dtypes:
+        dtypes = ("float32",)
+    progress_note = _QUICK_NOTE if quick else _PROGRESS_NOTE
     tell = say or silent
     skipped: list[str] = []
     interrupted = False
@@ -249,13 +256,14 @@ def calibrate(
         counts = thread_counts(here.profile)
         if fresh:
             store.delete_runs("calibrate")
-            store.keep_note(_PROGRESS_NOTE, "[]")
+            for each in (_PROGRESS_NOTE, _QUICK_NOTE):
+                store.keep_note(each, "[]")
         # The budget excludes waiting for other measurements.
         begin = clock()
         before = len(calibration_of(store.runs(), here.profile).runs)
-        done = _progress(store)
+        done = _progress(store, progress_note)
         try:
-            for steps in _steps(kinds, done, begin, budget_s, clock):
+            for steps in _steps(kinds, done, begin, budget_s, clock, quick=quick):
                 if progress is not None:
                     fraction = min(1.0, (clock() - begin) / budget_s)
                     progress(fraction, f"{steps[0].case.name} {steps[0].dtype}")
@@ -273,7 +281,7 @@ def calibrate(
                     # Disturbed and failed steps are repeated by the next calibration.
                     if len(outcome) == len(step.case.batches) * len(counts):
                         done.add(step.key)
-                store.keep_note(_PROGRESS_NOTE, json.dumps(sorted(done)))
+                store.keep_note(progress_note, json.dumps(sorted(done)))
         except KeyboardInterrupt:
             interrupted = True
         calibration, notes = calibration_of(store.runs(), here.profile), store.unused_samples()
@@ -295,11 +303,20 @@ def calibrate(
 
 
 def _steps(
-    dtypes: Sequence[str], done: set[str], begin: float, budget_s: float, clock: Callable[[], float]
+    dtypes: Sequence[str],
+    done: set[str],
+    begin: float,
+    budget_s: float,
+    clock: Callable[[], float],
+    *,
+    quick: bool = False,
 ) -> Iterator[list[Step]]:
     """Yield the steps of each process until the time is over: one model, or several designs."""
     floating = tuple(each for each in dtypes if each != INT8)
-    of_models = pending_steps(models(), floating, done)
+    cases = models()
+    if quick:
+        cases = tuple(replace(each, batches=(1,)) for each in cases[:_QUICK_MODELS])
+    of_models = pending_steps(cases, floating, done)
     of_designs = pending_steps(designs(), floating, done)
     share = _DESIGN_SHARE
     if INT8 in dtypes:
@@ -319,10 +336,10 @@ def _steps(
         spent[is_design] += clock() - start
 
 
-def _progress(store: Store) -> set[str]:
+def _progress(store: Store, note: str) -> set[str]:
     """Return the keys of steps that are done; none if the note is damaged."""
     try:
-        found = json.loads(store.note(_PROGRESS_NOTE) or "[]")
+        found = json.loads(store.note(note) or "[]")
     except (ValueError, RecursionError):
         return set()
     return {each for each in found if isinstance(each, str)} if isinstance(found, list) else set()

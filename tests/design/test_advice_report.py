@@ -18,6 +18,7 @@ from roofline.analysis.words import (
     location_text,
     machines_advice_notes,
     saving_text,
+    working,
 )
 from roofline.core.blocks import Grid, KeyValueBlock, Notes
 from roofline.design.advice.result import Advice, read_advice
@@ -197,6 +198,21 @@ def test_tables_of_numbers_have_a_line_a_finding() -> None:
     assert list(frame.columns) == list(Advice.columns)
     assert frame["saving_s"].tolist() == pytest.approx([1.2e-3, 1.2e-3])
     assert frame["verdict"].isna().tolist() == [False, True]
+
+
+def test_a_profile_is_ranked_by_its_measured_times() -> None:
+    """In an order that neither minimum nor predicted times have."""
+    analysis = resnet()
+    at_work = working(analysis.operators)
+    shortest = min(at_work, key=lambda row: row.eager_min_time_s or 0.0)
+    rows = [
+        replace(row, measured_s=1.0 if row is shortest else 1e-3, measured_iqr_s=0.0)
+        for row in analysis.operators
+    ]
+    _, grid, *_ = Advice(analysis=replace(analysis, operators=tuple(rows))).report().blocks
+    assert isinstance(grid, Grid) and grid.title.startswith("Longest layers by measured time")
+    assert grid.rows[0][0].endswith(shortest.module_path)
+    assert grid.rows[0][2] == "1.00 s"
 
 
 def test_the_longest_layers_come_first_with_their_limiters() -> None:

@@ -300,11 +300,16 @@ def test_the_longest_layers_are_shares_of_a_pass_with_its_overhead() -> None:
     assert grid.rows[0][reached] == format_percent(minimum_s / first_s)
 
 
+def flat_profile() -> HardwareProfile:
+    """A measured host without the levels of the generic model."""
+    return replace(full_profile(), memory=full_profile().memory[-1:])
+
+
 @pytest.mark.parametrize(
     ("profile", "reason"),
     [
-        (full_profile(), "no calibration data; run `roofline calibrate` on that machine"),
-        (replace(full_profile(), host=None), "no calibration data of this machine"),
+        (flat_profile(), "no calibration data; run `roofline calibrate` on that machine"),
+        (replace(flat_profile(), host=None), "no calibration data of this machine"),
         ("mi300x", "no measurements of such GPUs"),
     ],
     ids=["measured", "sheet", "GPU"],

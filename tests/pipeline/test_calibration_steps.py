@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from roofline.errors import InputError
-from roofline.latency.calibration_set import CalibrationCase
+from roofline.latency.calibration_set import CalibrationCase, models
 from roofline.machine.hardware import HardwareProfile
+from roofline.pipeline import calibrations
 from roofline.pipeline.calibrations import (
     Step,
     calibration_dtypes,
@@ -107,3 +108,15 @@ def test_what_was_done_is_left_out_by_type_and_layout() -> None:
     done = {"a int8", "a float32 channels-last"}
     left = pending_steps((plain, last), ("float32", "int8"), done)
     assert [each.key for each in left] == ["a float32", "a int8 channels-last"]
+
+
+def test_a_quick_calibration_has_one_model_of_each_kind_at_batch_1() -> None:
+    def of(*, quick: bool) -> list[Step]:
+        found = calibrations._steps(("float32",), set(), 0.0, 1.0, lambda: 0.0, quick=quick)
+        return [each for steps in found for each in steps if not each.case.is_design]
+
+    short, whole = of(quick=True), of(quick=False)
+    assert len(short) == 9 == len({each.case.family for each in short})
+    assert [each.case.batches for each in short] == [(1,)] * 9
+    assert [each.case.name for each in short] == [each.name for each in models()[:9]]
+    assert len(whole) > 40 and {8, 4} & {batch for each in whole for batch in each.case.batches}
