@@ -285,7 +285,12 @@ def fit(known: Sequence[Row], of_group: float, of_kind: float) -> dict[str, np.n
         return np.vstack([np.hstack([of_groups, of_kinds]), np.diag(1 / width)])
 
     solved = least_squares(
-        residuals, np.zeros(split + 3 * count), slopes, loss="soft_l1", f_scale=1.5, max_nfev=100
+        residuals,
+        np.zeros(split + 3 * count),
+        jac=slopes,  # pyright: ignore[reportArgumentType]
+        loss="soft_l1",
+        f_scale=1.5,
+        max_nfev=100,
     )
     of_kinds = np.exp(logarithms(solved.x).reshape(3, count))
     of_groups = np.exp(solved.x[:split].reshape(3, -1)[:, :-1] + np.log(PRIOR)[:, None])

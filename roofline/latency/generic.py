@@ -6,11 +6,10 @@ import functools
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
 
-from roofline.core.text import counted
+from roofline.core.schema import from_data
 from roofline.latency.learning import Z_80
 from roofline.latency.prediction import Prediction
 from roofline.latency.samples import OperatorFeatures
@@ -68,9 +67,7 @@ class GenericCpu:
         """Description of the measurements behind predictions."""
         families = " and ".join(dict.fromkeys(each.family for each in self.hosts))
         passes = sum(each.passes for each in self.hosts)
-        operators = sum(each.operators for each in self.hosts)
-        count = f"{counted(passes, 'pass', 'passes')}, {counted(operators, 'operator')}"
-        return f"generic CPU model, learned on {families} ({count})"
+        return f"generic CPU model, learned on {families} ({passes} passes)"
 
     def covers(self, features: OperatorFeatures) -> bool:
         """Return True if operators of a type were measured, and images in their layout.
@@ -95,7 +92,7 @@ class GenericCpu:
             predicted_s=time_s,
             low_s=max(features.eager_min_time_s, time_s / factor),
             high_s=time_s * factor,
-            samples=sum(each.operators for each in self.hosts),
+            samples=sum(each.passes for each in self.hosts),
             distance=0.0,
             is_extrapolated=not is_known,
             deviation=self.deviation,
@@ -120,16 +117,8 @@ def work_of(features: OperatorFeatures) -> Work:
     return 1.0, features.eager_min_time_s, flop / features.threads
 
 
-def generic_of(data: Mapping[str, Any]) -> GenericCpu:
-    """Return the model in plain data."""
-    hosts = [GenericHost(**{**each, "threads": tuple(each["threads"])}) for each in data["hosts"]]
-    kinds = {name: tuple(each) for name, each in data["kinds"].items()}
-    known = GenericCpu(**{**data, "kinds": kinds, "hosts": tuple(hosts)})
-    return replace(known, types=tuple(known.types))
-
-
 @functools.cache
 def shipped() -> GenericCpu:
     """Return the model that ships with the package."""
     text = files("roofline.latency").joinpath(FILE).read_text(encoding="utf-8")
-    return generic_of(json.loads(text))
+    return from_data(GenericCpu, json.loads(text), file=FILE)

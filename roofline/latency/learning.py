@@ -254,8 +254,9 @@ class GroupModel:
 
     def _floor_s(self, features: Sequence[OperatorFeatures]) -> Array:
         """Return the times that learned ones are relative to: minimum times, or the prior."""
-        known_s = self._prior_s or (lambda each: each.eager_min_time_s + _CALL_S)
-        return np.asarray([known_s(each) for each in features])
+        if self._prior_s is not None:
+            return np.asarray([self._prior_s(each) for each in features])
+        return np.asarray([each.eager_min_time_s + _CALL_S for each in features])
 
     def _label_codes(self, features: Sequence[OperatorFeatures]) -> NDArray[np.int64]:
         def code(column: int, label: str) -> int:

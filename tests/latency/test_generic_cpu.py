@@ -189,7 +189,8 @@ def test_a_described_cpu_is_predicted_and_says_by_what() -> None:
     "changes", [{"dtype": "bfloat16"}, {"train": True}, {"hardware": dram_profile()}]
 )
 def test_what_was_not_measured_has_minimum_times_only(changes: dict[str, Any]) -> None:
-    found = roofline.analyze(net(), SHAPE, **{"hardware": "epyc-9654"} | changes)
+    options: dict[str, Any] = {"hardware": "epyc-9654"} | changes
+    found = roofline.analyze(net(), SHAPE, **options)
     assert found.prediction is None
     assert found.totals.eager_min_time_s
 
