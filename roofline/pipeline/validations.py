@@ -70,7 +70,8 @@ def leave_one_out_predictors(
             calibration.runs,
             without=family,
             page_fault_s=calibration.page_fault_s,
-            prior=calibration.prior,
+            # Without one of just enough families, a calibration still stands alone.
+            prior=calibration.prior if calibration.uses_prior else None,
         )
 
     return lambda family, core_state: Predictor(
@@ -283,7 +284,10 @@ def validate(
                 both = [each for each in outcomes if isinstance(each, RepeatedMeasurement)]
                 ratios.append(_ratio(f"{name}, {counted(threads, 'thread')}", calibration, *both))
             done += 1
-    uncalibrated = "no predictions: this machine has no calibration; run `roofline calibrate`"
+    by = f"predicted by the {calibration.prior.description}" if calibration.prior else ""
+    uncalibrated = (
+        f"this machine has no calibration: {by or 'no predictions'}; run `roofline calibrate`"
+    )
     return Validation(
         models=tuple(found),
         skipped=tuple(skipped),

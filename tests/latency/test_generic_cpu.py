@@ -16,6 +16,8 @@ from roofline.latency.calibration import Calibration
 from roofline.latency.generic import OTHER, GenericCpu, kind_of, shipped
 from roofline.latency.samples import OperatorFeatures
 from roofline.machine import catalog
+from roofline.machine.core_state import UNKNOWN
+from roofline.pipeline.validations import leave_one_out_predictors
 from tests.analysis.examples import dram_profile
 from tests.latency.samples import call_of, run_of, sample_of
 
@@ -168,6 +170,13 @@ def test_a_single_run_does_not_take_predictions_away() -> None:
     (found,) = one.predict([call(threads=4)])
     assert found is not None and found.learned_from == "generic CPU model"
     assert one.predict([call(dtype="bfloat16")]) == [None]
+
+
+def test_validation_without_a_family_has_the_prior_that_the_calibration_has() -> None:
+    for count, has_prior in ((0, True), (3, True), (12, False)):
+        calibration = Calibration(passes(count, 1.5), prior=made())
+        predictor = leave_one_out_predictors(calibration, 16)("family0", UNKNOWN)
+        assert predictor.calibration.uses_prior == has_prior
 
 
 # -- passes ----------------------------------------------------------------------------------------
