@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv
-import functools
 import gzip
 import json
 import math
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from roofline.core.blocks import KeyValueBlock, Report, escape_report, notes, table
@@ -19,8 +18,7 @@ from roofline.core.files import refused, write_atomically
 from roofline.core.progress import Progress
 from roofline.core.schema import to_data
 from roofline.core.text import counted
-from roofline.core.units import format_percent
-from roofline.errors import HardwareError, InputError, RooflineError, argument, error_text
+from roofline.errors import HardwareError, InputError, argument, error_text
 from roofline.latency.gpu.chips import FLOAT8_BLOCK, chip_of
 from roofline.latency.gpu.corrections import (
     Correction,
@@ -33,7 +31,13 @@ from roofline.latency.gpu.learned import shipped
 from roofline.latency.learning import Z_80
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.machines import Hardware, read_times, resolve_hardware, times_file
+from roofline.pipeline.machines import (
+    Hardware,
+    names_host,
+    read_times,
+    resolve_hardware,
+    times_file,
+)
 from roofline.pipeline.traces import read_trace
 from roofline.placement import Roof
 from roofline.traces.result import HOST_TRANSFER, TraceAnalysis
@@ -44,20 +48,7 @@ Rows = Iterator[tuple[Kernel, float]]
 
 _UNITS = {"time_s": 1.0, "time_ms": 1e-3, "time_us": 1e-6}
 
-_TYPES = {"fp8": "float8_e4m3fn", "fp8_block": FLOAT8_BLOCK}
-
-_OPERATORS = {
-    **dict.fromkeys(("linear", "mm", "addmm", "matmul"), "gemm"),
-    "bmm": "batched gemm",
-    "ln": "layer norm",
-    "cat": "concatenation",
-    **dict.fromkeys(("add", "sub", "addu"), "add"),
-    **dict.fromkeys(("mul", "div", "mulu", "divu"), "multiply"),
-    **dict.fromkeys(("pow", "powu", "relu", "tanh", "sigmoid", "silu", "exp"), "pointwise"),
-}
-"""Kinds of kernels by names of operators; those with u have a scalar as their second operand."""
-
-_TWO_TENSORS = ("add", "sub", "mul", "div", "pow", "multiply")
+_SIZES = ("batch", "m", "n", "k", "taps", "elements", "dram_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,25 +69,29 @@ class Learning:
         shapes = counted(self.shapes, "shape")
         learned = f"{counted(self.times, 'measurement')} of {shapes} from {self.source}"
         rows = f"{counted(sum(self.refused.values()), 'row')} refused"
-        reasons = ", ".join(f"{n:,} {reason}" for reason, n in self.refused.items())
+        reasons = _words(self.refused)
         return f"{self.machine}: learned {learned}; {rows}{f' ({reasons})' if reasons else ''}"
 
     def report(self) -> Report:
         """Return the summary, and the factors of predicted times by kind of kernel."""
 
-        def interval(deviation: float) -> str:
-            return f"±{format_percent(math.expm1(Z_80 * deviation))}"
+        def interval(mean: float, *deviations: float) -> str:
+            return "–".join(
+                f"{math.exp(mean + side * Z_80 * math.hypot(*deviations)):.2f}" for side in (-1, 1)
+            )
 
         grid = table(
-            "Measured ÷ predicted time without the start of kernels, shrunk by its uncertainty",
+            "Measured ÷ predicted time of new shapes, without the start of kernels",
             sorted(self.corrections.items(), key=lambda each: -each[1].shapes),
             {
                 "Kind": lambda each: " ".join(filter(None, each[0])),
                 "Shapes": lambda each: f"{each[1].shapes:,}",
                 "Times": lambda each: f"{each[1].times:,}",
+                "80 % interval before": lambda each: interval(0.0, each[1].prior),
                 "Factor": lambda each: f"{math.exp(each[1].mean):.2f}",
-                "80 % interval before": lambda each: interval(each[1].prior),
-                "Now": lambda each: interval(math.hypot(each[1].deviation, each[1].scatter)),
+                "80 % interval": lambda each: interval(
+                    each[1].mean, each[1].deviation, each[1].scatter
+                ),
             },
             left=("Kind",),
         )
@@ -104,6 +99,10 @@ class Learning:
         reasons = [f"{number:,}: {reason}" for reason, number in self.refused.items()]
         blocks = (facts, grid, *notes("Refused rows", reasons))
         return escape_report(Report(headline=self.summary.partition(" (")[0], blocks=blocks))
+
+
+def _words(refused_rows: Mapping[str, int]) -> str:
+    return ", ".join(f"{number:,} {reason}" for reason, number in refused_rows.items())
 
 
 def learn_times(
@@ -127,35 +126,37 @@ def learn_times(
         FileFormatError: it cannot be read.
     """
     source = Path(source) if isinstance(source, str) else source
-    is_table = isinstance(source, Path) and source.name.endswith((".csv", ".csv.gz"))
-    if is_table and hardware is None:
-        raise HardwareError(f"{source}: name the GPU of a table with {argument('hardware')}")
-    if isinstance(source, Path) and not is_table:
-        source = read_trace(source, hardware=hardware, progress=progress)
+    name = source.name if isinstance(source, Path) else source.trace
+    is_table = name.lower().endswith((".csv", ".csv.gz"))
+    # Otherwise a missing profile of this machine, a CPU, would be measured first.
+    if names_host(hardware) and (is_table or hardware is not None):
+        raise HardwareError(f"{name}: name the GPU of its times with {argument('hardware')}")
     refused_rows: Counter[str] = Counter()
-    if isinstance(source, TraceAnalysis):
-        profile, name, rows = source.hardware, source.trace, rows_of_trace(source)
-    else:
-        profile, name = resolve_hardware(hardware)[0], source.name
+    if isinstance(source, Path) and is_table:
+        profile = resolve_hardware(hardware)[0]
         rows = _rows_of_table(source, profile, refused_rows)
-    named = profile if hardware is None else hardware
+    else:
+        if isinstance(source, Path):
+            source = read_trace(source, hardware=hardware, progress=progress)
+        profile, rows = source.hardware, rows_of_trace(source)
+        if source.is_of_other_machine:
+            what = f"{profile.name} is {source.machine_source}"
+            raise HardwareError(f"{name}: {what}; name the GPU of its times")
     chip, learned = chip_of(profile) if profile.device == "cuda" else None, shipped()
     if chip is None:
         raise HardwareError(f"{profile.name}: only times of NVIDIA GPUs are learned from files")
     kernels, more = measured_kernels(rows, chip, learned)
     refused_rows += more
     if not kernels:
-        reasons = ", ".join(f"{n:,} {reason}" for reason, n in refused_rows.items())
-        raise InputError(
-            f"{name}: no measurement to learn from ({reasons or 'no operator with a time'}); give"
-            " one time a row in time_s, time_ms or time_us, or a trace with shapes"
-        )
+        why = _words(refused_rows) or "no operator with a time"
+        fix = f"give one time a row in {', '.join(_UNITS)}, or a trace with shapes"
+        raise InputError(f"{name}: no measurement to learn from ({why}); {fix}")
+    named = profile if hardware is None else hardware
     earlier = None if fresh else read_times(profile, named)
-    none = MachineTimes(machine=profile.name, sources=(), kernels=())
-    now = MachineTimes(machine=profile.name, sources=(name,), kernels=kernels)
-    merged = (earlier or none).merged(now)
+    merged = (earlier or MachineTimes(machine=profile.name)).merged(name, kernels)
     file = times_file(profile, named)
-    catalog.check_user_folder()
+    if file.parent == catalog.user_folder():
+        catalog.check_user_folder()
     write_atomically(file, json.dumps(to_data(merged)), overwrite=True)
     return Learning(
         machine=profile.name,
@@ -181,17 +182,9 @@ def rows_of_trace(trace: TraceAnalysis) -> Rows:
 
 def _rows_of_table(path: Path, profile: HardwareProfile, refused_rows: Counter[str]) -> Rows:
     """Yield the rows of a table with kind, type, sizes and time; others are counted."""
-
-    @functools.cache
-    def is_machine(device: str) -> bool:
-        try:
-            return catalog.load_hardware(device).name == profile.name
-        except RooflineError:
-            return False
-
-    fix = f"give one column of {', '.join(_UNITS)}"
+    fix = f"separate columns by commas; give one column of {', '.join(_UNITS)}"
     try:
-        with (gzip.open if path.suffix == ".gz" else open)(
+        with (gzip.open if path.suffix.lower() == ".gz" else open)(
             path, "rt", encoding="utf-8-sig", newline=""
         ) as text:
             reader = csv.DictReader(text)
@@ -200,13 +193,13 @@ def _rows_of_table(path: Path, profile: HardwareProfile, refused_rows: Counter[s
                 given = ", ".join(reader.fieldnames or ()) or "none"
                 raise refused(str(path), f"no column of times (columns: {given})", fix)
             for row in reader:
-                cells = {name: each for name, each in row.items() if isinstance(each, str)}
-                if not is_machine(cells.get("device") or profile.name):
-                    refused_rows["of another machine"] += 1
-                    continue
                 try:
-                    kernel = _kernel(cells)
-                    time_s = float(cells.get(columns[0], "")) * _UNITS[columns[0]]
+                    if None in row:
+                        raise InputError("more cells than columns")
+                    if (row.get("device") or profile.name) != profile.name:
+                        raise InputError("of another machine")
+                    kernel = _kernel(row)
+                    time_s = float(row[columns[0]] or "nan") * _UNITS[columns[0]]
                 except InputError as error:
                     refused_rows[error_text(error)] += 1
                 except ValueError:
@@ -215,58 +208,31 @@ def _rows_of_table(path: Path, profile: HardwareProfile, refused_rows: Counter[s
                     yield kernel, time_s
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
         what = getattr(error, "strerror", None) or error_text(error)
-        raise refused(str(path), f"cannot be read: {what}", fix) from None
+        raise refused(str(path), f"cannot be read: {what}", "save it as text in UTF-8") from None
 
 
-_SIZES = ("batch", "m", "n", "k", "taps", "elements", "dram_bytes", "layout_bytes", "width")
-_IMAGES = ("in_channels", "out_channels", "kernel_size", "input_size", "stride", "padding")
-_USUAL = (1.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0)
-"""Number of images, and the sizes of `_IMAGES`, that a row lacks."""
-
-
-def _kernel(row: Mapping[str, str]) -> Kernel:
+def _kernel(row: Mapping[str, str | None]) -> Kernel:
     """Return the kernel of a row; bytes that a row lacks are those of its operands, read once.
 
     Raises:
-        InputError: unknown kind or type, or sizes that are missing or out of range.
+        InputError: unknown kind or type, or sizes out of range.
     """
-    sizes = {name: float(row[name]) for name in (*_SIZES, *_IMAGES) if row.get(name)}
+    sizes = {name: float(cell) for name in _SIZES if (cell := row.get(name))}
     if not all(0 <= each < 1e18 for each in sizes.values()):
         raise InputError("a size is out of range")
-    usual = "convolution" if "in_channels" in sizes else "gemm"
-    name = (row.get("kind") or row.get("operator") or usual).replace("_", " ")
-    kind = _OPERATORS.get(name, name)
+    kind, given = row.get("kind") or "gemm", row.get("dtype") or ""
     if kind not in {*GEMMS, *ATTENTION, *shipped().kinds}.difference(DEPTHWISE, ("other",)):
         raise InputError(f"unknown kind '{kind}'")
-    given = row.get("dtype") or "float32"
-    of_type = _TYPES.get(given) or dtype(given).name
-    size = 1.0 if of_type.startswith("float8") else dtype(of_type).bits / 8
-    if "in_channels" in sizes:
-        _take_images(sizes, size)
-        is_point = sizes["taps"] == 1
-        kind = "first convolution" if sizes["k"] <= 4 else "convolution" + " 1x1" * is_point
-    batch = sizes.setdefault("batch", 1.0)
-    m, n, k = (sizes.get(each, 0.0) for each in ("m", "n", "k"))
-    if "width" in sizes:
-        sizes |= {"k": sizes["width"], "elements": batch * sizes.pop("width"), "batch": 1.0}
-    byte = (3 if name in _TWO_TENSORS else 2) * size * sizes.get("elements", 0.0)
+    of_type = given if given == FLOAT8_BLOCK else dtype(given).name
+    byte = 1.0 if of_type.startswith("float8") else dtype(of_type).bits / 8
+    found = Kernel(kind=kind, dtype=of_type, **sizes)
+    if "dram_bytes" in sizes:
+        return found
     if kind in ATTENTION:
-        byte = 2 * batch * (m + n) * k * size
-    elif kind in GEMMS:
-        byte = batch * ((m + n) * k * size + m * n * max(size, 2.0))
-    found = Kernel(kind=kind, dtype=of_type, **{"dram_bytes": byte, **sizes})
-    needed = (batch, m, n, k) if found.is_product else (found.elements,)
-    if min(needed) < 1:
-        raise InputError(f"sizes of {kind} are missing")
-    return found
-
-
-def _take_images(sizes: dict[str, float], size: float) -> None:
-    """Replace the sizes of a convolution of images by those of its product."""
-    images, inner, outer, window, edge, stride, padding = (
-        sizes.pop(each, usual) for each, usual in zip(("batch", *_IMAGES), _USUAL, strict=True)
-    )
-    output = (edge + 2 * padding - window) // max(stride, 1.0) + 1
-    taps, m = window**2, images * output**2
-    byte = size * (images * inner * edge**2 + outer * inner * taps + m * outer)
-    sizes |= {"dram_bytes": byte, **sizes, "m": m, "n": outer, "k": inner, "taps": taps}
+        moved = 2 * found.batch * (found.m + found.n) * found.k * byte
+    elif found.is_product:
+        operands = (found.m + found.n * found.taps) * found.k * byte
+        moved = found.batch * (operands + found.m * found.n * max(byte, 2.0))
+    else:
+        moved = (3 if kind in ("add", "multiply") else 2) * byte * found.elements
+    return replace(found, dram_bytes=moved)

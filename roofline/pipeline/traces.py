@@ -29,6 +29,7 @@ from roofline.traces.linking import Links, Nesting, link, on_host, signature_of
 from roofline.traces.reading import Device, Kind, Signature, Trace, read_events
 from roofline.traces.result import (
     HOST_TRANSFER,
+    OTHER_MACHINE,
     KernelTime,
     LinkShare,
     TraceAnalysis,
@@ -176,15 +177,21 @@ def _machine(
     trace: Trace, hardware: Hardware | None, number: int | None
 ) -> tuple[HardwareProfile, str]:
     """Return the machine of a trace, and how it was found; `number` is that of its device."""
+    devices = {each.number: each for each in trace.devices}
     if hardware is not None:
-        return resolve_hardware(hardware)[0], ""
+        profile = resolve_hardware(hardware)[0]
+        given = devices.get(number)
+        if number is None and profile.device != "cpu" and not trace.is_execution_trace:
+            return profile, f"{OTHER_MACHINE} CPU"
+        if given is not None and not _may_be(given, profile):
+            return profile, f"{OTHER_MACHINE} {given.name or 'device'}"
+        return profile, ""
     if number is None:
         return resolve_hardware(None)[0], "this machine: a trace does not name its CPU"
     option = f"name it with {argument('hardware')}"
     if not trace.devices:
         why = "".join(f" ({note})" for note in trace.notes[:1])
         raise HardwareError(f"{trace.file}: the trace does not name its device{why}; {option}")
-    devices = {each.number: each for each in trace.devices}
     device = devices.get(number, trace.devices[0])
     if device.name:
         try:
@@ -209,12 +216,17 @@ def _machine(
 
 
 def _fits(device: Device, profile: HardwareProfile) -> bool:
-    capacity = profile.memory_capacity_bytes
-    if device.multiprocessors is None or device.multiprocessors != profile.multiprocessors:
+    known = (device.multiprocessors, device.memory_bytes, profile.memory_capacity_bytes)
+    return None not in known and profile.multiprocessors is not None and _may_be(device, profile)
+
+
+def _may_be(device: Device, profile: HardwareProfile) -> bool:
+    """Return False if a device has other multiprocessors or memory than a profile."""
+    number, others = device.multiprocessors, profile.multiprocessors
+    if number is not None and others is not None and number != others:
         return False
-    if device.memory_bytes is None or capacity is None:
-        return False
-    return abs(device.memory_bytes / capacity - 1) < _SAME_MEMORY
+    byte, capacity = device.memory_bytes, profile.memory_capacity_bytes
+    return byte is None or capacity is None or abs(byte / capacity - 1) < _SAME_MEMORY
 
 
 _ELEMENT = re.compile(r"OpaqueType<(\d+)|\b(BFloat16|bfloat16|Half|half|float|double|long|int)\b")

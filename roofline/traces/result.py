@@ -133,6 +133,11 @@ class TraceAnalysis(Result):
     warnings: tuple[str, ...] = ()
 
     @property
+    def is_of_other_machine(self) -> bool:
+        """True if the trace was recorded on another machine than the one that was given."""
+        return self.machine_source.startswith(OTHER_MACHINE)
+
+    @property
     def step(self) -> StepTimes | None:
         """The step of median time; None: the trace has no times."""
         ordered = sorted(self.steps, key=lambda each: each.time_s)
@@ -472,6 +477,9 @@ def _inputs(row: OperatorRow) -> str:
 
 HOST_TRANSFER = "host transfer"
 """The type of copies between host and device: their bytes cross a link, not the device's memory."""
+
+OTHER_MACHINE = "not the trace's"
+"""Start of `TraceAnalysis.machine_source` where the device of a trace is not the machine given."""
 
 _LINKED = 0.05
 _UNLINKED = {"graph": "in graphs without a capture", "none": "without an operator"}

@@ -28,10 +28,11 @@ from roofline.latency.gpu.corrections import (
 from roofline.latency.gpu.kernels import Kernel
 from roofline.latency.gpu.learned import shipped
 from roofline.latency.gpu.predictor import GpuPredictor
-from roofline.latency.gpu.times import seconds, start_s
+from roofline.latency.gpu.times import group_of, prior_deviation, seconds, start_s
 from roofline.machine.catalog import load_hardware, user_folder
 from roofline.pipeline.machine_times import Learning, learn_times
-from tests.traces.events import Events
+from roofline.pipeline.machines import read_times
+from tests.traces.events import PRODUCT, Events
 
 
 def chip(name: str = "h100") -> Chip:
@@ -146,7 +147,7 @@ def test_predictions_approach_the_measurements_in_narrower_intervals() -> None:
     assert abs(after.predicted_s / time_s - 1) < 0.15 < abs(before.predicted_s / time_s - 1)
     assert after.low_s < time_s < after.high_s
     assert before.high_s < time_s
-    assert after.learned_from == "4 measurements of this machine"
+    assert after.learned_from == "4 measurements of gemm 16 bits on this machine"
     assert taught.kernels([kernel], [1.0])[0].predicted_s == 1.0
 
 
@@ -160,6 +161,40 @@ def test_a_prediction_far_from_what_was_measured_has_the_interval_of_before() ->
     assert near[1] < far[1]
     assert far[1] >= found.prior
     assert (near[2], far[2]) == (False, True)
+
+
+def test_without_times_of_the_machine_nothing_changes() -> None:
+    kernels = [
+        gemm(4096),
+        gemm(4096, "float32"),
+        Kernel(kind="add", dtype="bfloat16", elements=2.0**28, dram_bytes=6 * 2.0**28),
+    ]
+    for kernel, found, time_s in zip(
+        kernels,
+        GpuPredictor(chip=chip()).kernels(kernels, [0.0] * 3),
+        seconds(kernels, chip(), shipped()),
+        strict=True,
+    ):
+        deviation, _ = prior_deviation(kernel, chip(), shipped())
+        group = group_of(kernel, chip(), shipped())
+        assert group is not None
+        assert found.predicted_s == time_s
+        assert found.high_s == pytest.approx(time_s * math.exp(1.2815515655 * deviation))
+        assert (found.samples, found.learned_from) == (group.rows, group.words)
+
+
+def test_kinds_with_as_many_times_are_independent_in_a_pass() -> None:
+    """Intervals of a pass follow from its kinds, whose number of times does not matter."""
+    add = Kernel(kind="add", dtype="bfloat16", elements=2.0**28, dram_bytes=6 * 2.0**28)
+    add_s = 2 * float(seconds([add], chip(), shipped())[0])
+
+    def width(times: int) -> float:
+        kernels, _ = measured_kernels([*slower(2.0), *[(add, add_s)] * times], chip(), shipped())
+        taught = GpuPredictor(chip=chip(), corrections=corrections_of(kernels, chip(), shipped()))
+        whole = taught.whole(taught.kernels([gemm(8192), add], [0.0, 0.0]), 0)
+        return whole.high_s / whole.low_s
+
+    assert width(4) == width(5)
 
 
 def test_the_start_of_a_kernel_is_not_scaled() -> None:
@@ -186,9 +221,8 @@ def test_kept_shapes_are_limited_and_spread_over_the_times() -> None:
         MeasuredKernel(kernel=gemm(float(each)), time_s=each * 1e-5, times=1)
         for each in range(1, 5 * MOST_SHAPES + 1)
     )
-    none = MachineTimes(machine="h100", sources=(), kernels=())
 
-    kept = none.merged(MachineTimes(machine="h100", sources=("x",), kernels=many)).kernels
+    kept = MachineTimes(machine="h100").merged("x", many).kernels
 
     assert len(kept) == MOST_SHAPES
     assert {each.kernel.m % 5 for each in kept} == {1.0}
@@ -238,8 +272,9 @@ def test_an_operator_far_from_what_was_measured_is_named(tmp_path: Path) -> None
         )
         return str(found.report())
 
-    assert "1 operator far from the sizes that were measured" in warnings(2_000_000)
-    assert "far from the sizes" not in warnings(16384)
+    words = "extrapolated from 4 measurements of gemm 16 bits on this machine"
+    assert words in " ".join(warnings(2_000_000).split())
+    assert "extrapolated" not in warnings(16384)
 
 
 def test_refused_rows_are_counted_with_their_reason(tmp_path: Path) -> None:
@@ -293,7 +328,7 @@ def test_a_wrong_unit_is_refused(tmp_path: Path, unit: float) -> None:
 def test_rows_of_another_machine_are_left_out(tmp_path: Path) -> None:
     text = "device,m,n,k,dtype,time_s\n" + "".join(
         f"{device},{each.m},4096,4096,bfloat16,{time_s}\n"
-        for device, factor in (("h100_sxm", 1.0), ("a100_sxm", 5.0), ("unheard-of", 5.0))
+        for device, factor in (("h100", 1.0), ("a100_sxm", 5.0), ("unheard-of", 5.0))
         for each, time_s in slower(factor)
     )
 
@@ -336,30 +371,44 @@ def test_files_that_are_no_tables_get_one_line(tmp_path: Path) -> None:
         learn_times(save(tmp_path / "c.csv", table(slower(2.0))), "mi300x")
 
 
-def test_layouts_of_public_tables_are_read(tmp_path: Path) -> None:
-    operators = "operator,batch,m,n,k,width,time_ms\n" + (
-        "linear,1,4096,4096,4096,,8\nbmm,64,512,512,512,,1.5\nsoftmax,65536,,,,512,0.4\n"
-        "ln,65536,,,,512,0.4\nadd,65536,,,,512,0.4\naddu,65536,,,,512,0.3\n"
-    )
-    images = "batch,in_channels,out_channels,kernel_size,input_size,stride,padding,time_ms\n" + (
-        "64,128,128,3,56,1,1,5\n64,128,128,1,56,1,0,1\n64,3,64,7,224,2,3,3\n"
-    )
+def test_bytes_that_a_table_lacks_are_those_of_operands(tmp_path: Path) -> None:
+    rows = {
+        "gemm,bfloat16,1,4096,2048,1024,,,350": 2 * (4096 * 1024 + 2048 * 1024 + 4096 * 2048),
+        "batched gemm,float32,8,512,512,512,,,99": 4 * 8 * 3 * 512**2,
+        "attention,bfloat16,64,4096,2048,64,,,900": 2 * 64 * 2 * (4096 + 2048) * 64,
+        "convolution,bfloat16,1,50176,256,128,9,,400": 2
+        * (50176 * 128 + 9 * 128 * 256 + 50176 * 256),
+        "add,float32,,,,,,1e8,700": 3 * 4e8,
+        "softmax,float32,,,,1024,,1e8,400": 2 * 4e8,
+    }
+    text = "kind,dtype,batch,m,n,k,taps,elements,time_us\n" + "\n".join(rows) + "\n"
+    path = save(tmp_path / "times.csv", text)
 
-    found = learn_times(save(tmp_path / "a.csv", operators), "v100-pcie-32gb")
-    more = learn_times(save(tmp_path / "b.csv", images), "v100-pcie-32gb")
+    found = learn_times(path, "h100")
 
     assert not found.refused
-    assert not more.refused
-    assert {kind: each.shapes for (kind, _), each in more.corrections.items()} == {
-        "gemm": 1,
-        "batched gemm": 1,
-        "softmax": 1,
-        "layer norm": 1,
-        "add": 2,
-        "convolution": 1,
-        "convolution 1x1": 1,
-        "first convolution": 1,
+    kept = read_times(load_hardware("h100"), "h100")
+    assert kept is not None
+    assert {each.kernel.kind: each.kernel.dram_bytes for each in kept.kernels} == {
+        row.partition(",")[0]: float(byte) for row, byte in rows.items()
     }
+
+
+def test_rows_that_do_not_fit_the_columns_are_refused(tmp_path: Path) -> None:
+    """A thousands separator, no type, no width of rows, and a separator that is no comma."""
+    text = table(slower(2.0)) + (
+        "gemm,bfloat16,1,8,192,4096,4096,,700\ngemm,,1,4096,4096,4096,,350\n"
+        "softmax,float32,1,,,,100000000,400\n"
+    )
+
+    found = learn_times(save(tmp_path / "TIMES.CSV", text), "h100")
+
+    assert found.shapes == 4
+    assert list(found.refused.values()) == [1, 1, 1]
+    assert found.refused["more cells than columns"] == 1
+    assert found.refused["sizes of softmax are missing"] == 1
+    with pytest.raises(FileFormatError, match="separate columns by commas"):
+        learn_times(save(tmp_path / "a.csv", text.replace(",", ";")), "h100")
 
 
 # -- what is kept ----------------------------------------------------------------------------------
@@ -391,7 +440,15 @@ def test_a_damaged_file_and_that_of_another_machine_are_refused(tmp_path: Path) 
     file = learn(tmp_path, 2.0).file
     text = file.read_text()
 
-    for damaged in (text[:-9], text.replace('"h100"', '"a100"'), "[]"):
+    for damaged in (
+        text[:-9],
+        text.replace('"h100"', '"a100"'),
+        "[]",
+        text.replace('"k": 4096.0', '"k": 0.0'),
+        text.replace('"time_s": 0', '"time_s": -0'),
+        text.replace('"times": 1', '"times": 0'),
+    ):
+        assert damaged != text
         file.write_text(damaged)
         with pytest.raises(FileFormatError, match="remove it"):
             roofline.predict(torch.nn.ReLU(), (8, 8), hardware="h100", device="cuda")
@@ -436,12 +493,47 @@ def test_a_trace_teaches_its_machine(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "learned 9 measurements (run.json.gz; " in capsys.readouterr().err
 
 
+def test_times_of_another_machine_are_refused(tmp_path: Path) -> None:
+    path = trace(tmp_path / "run.json.gz", 2.0)
+    of_cpu = Events()
+    of_cpu.operator("aten::mm", 0, 500, **PRODUCT)
+
+    with pytest.raises(HardwareError, match="a100 is not the trace's NVIDIA H100"):
+        learn_times(path, "a100")
+    with pytest.raises(HardwareError, match="h100 is not the trace's CPU"):
+        learn_times(of_cpu.save(tmp_path / "cpu.json"), "h100")
+    for file in (path, tmp_path / "times.csv"):
+        with pytest.raises(HardwareError, match="name the GPU"):
+            learn_times(file, "host")
+    assert not list(user_folder().glob("*"))
+
+
+def test_a_machine_file_has_its_times_next_to_it(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    load_hardware("h100").save(file)
+    model = torch.nn.Linear(4096, 4096, bias=False)
+
+    def predicted_s(hardware: str | Path) -> float | None:
+        found = roofline.predict(
+            model, (8192, 4096), hardware=hardware, device="cuda", dtype="bfloat16"
+        )
+        return found.prediction and found.prediction.operators_s
+
+    before = predicted_s(file)
+    found = learn_times(trace(tmp_path / "run.json.gz", 2.0), file)
+
+    assert found.file == tmp_path / "h100.times.json"
+    assert predicted_s(file) == pytest.approx(2 * (before or 0), rel=0.15)
+    assert predicted_s("h100") == before
+    assert not user_folder().exists()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--hardware", "h100"], "give it with --from FILE"),
         (["--from", "x.csv", "--quick"], "--quick: has no effect with --from"),
-        (["--from", "x.csv"], "name the GPU of a table with --hardware"),
+        (["--from", "x.csv"], "name the GPU of its times with --hardware"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(

@@ -11,8 +11,10 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import median
 
+from roofline.core.rows import grouped
 from roofline.latency.gpu.chips import Chip
 from roofline.latency.gpu.kernels import Kernel
 from roofline.latency.gpu.learned import Learned
@@ -36,32 +38,42 @@ class MeasuredKernel:
     time_s: float
     times: int
 
+    def __post_init__(self) -> None:
+        if not _has_sizes(self.kernel) or self.time_s <= 0 or self.times < 1:
+            raise ValueError(f"no kernel with sizes and a time: {self}")
+
+
+def _has_sizes(kernel: Kernel) -> bool:
+    """Return True if a kernel has the sizes that its time follows from."""
+    if kernel.is_product:
+        return min(kernel.batch, kernel.m, kernel.n, kernel.k, kernel.taps) >= 1
+    return min(kernel.elements, kernel.k if kernel.kind in ("softmax", "layer norm") else 1) >= 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineTimes:
     """Measured kernels of one machine, each shape once, and the files that they are from."""
 
     machine: str
-    sources: tuple[str, ...]
-    kernels: tuple[MeasuredKernel, ...]
+    sources: tuple[str, ...] = ()
+    kernels: tuple[MeasuredKernel, ...] = ()
 
-    def merged(self, other: MachineTimes) -> MachineTimes:
-        """Return the kernels of both; `other` replaces times of the same shapes.
+    def merged(self, source: str, kernels: Iterable[MeasuredKernel]) -> MachineTimes:
+        """Return these kernels and those of a source, which replace times of the same shapes.
 
         Of a kind and type with more than `MOST_SHAPES`, these are spread evenly over the times.
         """
-        kinds: dict[tuple[str, str], list[MeasuredKernel]] = {}
-        known = {each.kernel: each for each in (*self.kernels, *other.kernels)}
-        for each in sorted(known.values(), key=lambda one: one.time_s):
-            kinds.setdefault((each.kernel.kind, each.kernel.dtype), []).append(each)
-        kept = [
-            each[place * len(each) // count]
-            for each in kinds.values()
-            for count in [min(len(each), MOST_SHAPES)]
-            for place in range(count)
-        ]
-        sources = tuple(dict.fromkeys((*self.sources, *other.sources)))
-        return MachineTimes(machine=self.machine, sources=sources, kernels=tuple(kept))
+        known = {each.kernel: each for each in (*self.kernels, *kernels)}
+        kinds = grouped(
+            sorted(known.values(), key=lambda each: each.time_s),
+            lambda each: (each.kernel.kind, each.kernel.dtype),
+        )
+        kept = (each[:: -(-len(each) // MOST_SHAPES)] for each in kinds.values())
+        return MachineTimes(
+            machine=self.machine,
+            sources=tuple(dict.fromkeys((*self.sources, source))),
+            kernels=tuple(chain.from_iterable(kept)),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,27 +139,29 @@ def measured_kernels(
 
     Repetitions of a shape are one measurement: their median.
     """
+    rows = list(rows)
+    shapes = [each for each in dict(rows) if group_of(each, chip, learned) and _has_sizes(each)]
+    predicted = dict(zip(shapes, seconds(shapes, chip, learned), strict=True))
     refused: Counter[str] = Counter()
-    shapes: dict[Kernel, list[float]] = {}
+    times: dict[Kernel, list[float]] = {}
     for kernel, time_s in rows:
-        if not (math.isfinite(time_s) and time_s > 0):
-            refused["no positive time"] += 1
-        elif group_of(kernel, chip, learned) is None:
+        if group_of(kernel, chip, learned) is None:
             refused[f"{kernel.kind} in {kernel.dtype} is not predicted on this GPU"] += 1
+        elif kernel not in predicted:
+            refused[f"sizes of {kernel.kind} are missing"] += 1
+        elif not 0 < time_s < math.inf:
+            refused["no positive time"] += 1
+        elif time_s < SHORTEST_S:
+            refused[f"shorter than {SHORTEST_S * 1e6:.0f} µs"] += 1
+        elif not 1 / ABSURD < time_s / predicted[kernel] < ABSURD:
+            refused[f"more than {ABSURD:.0f} times off the prediction: wrong unit?"] += 1
         else:
-            shapes.setdefault(kernel, []).append(time_s)
-    kept: list[MeasuredKernel] = []
-    for (kernel, times), predicted_s in zip(
-        shapes.items(), seconds(list(shapes), chip, learned), strict=True
-    ):
-        usable = [each for each in times if each >= SHORTEST_S]
-        near = [each for each in usable if 1 / ABSURD < each / predicted_s < ABSURD]
-        far = f"more than {ABSURD:.0f} times off the prediction: wrong unit?"
-        refused[f"shorter than {SHORTEST_S * 1e6:.0f} µs"] += len(times) - len(usable)
-        refused[far] += len(usable) - len(near)
-        if near:
-            kept.append(MeasuredKernel(kernel=kernel, time_s=median(near), times=len(near)))
-    return tuple(kept), +refused
+            times.setdefault(kernel, []).append(time_s)
+    kept = (
+        MeasuredKernel(kernel=kernel, time_s=median(each), times=len(each))
+        for kernel, each in times.items()
+    )
+    return tuple(kept), refused
 
 
 def corrections_of(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from roofline.core.rows import grouped
 from roofline.core.text import counted
 from roofline.latency.gpu.chips import Chip
 from roofline.latency.gpu.corrections import Correction, cell_of
@@ -20,6 +21,9 @@ from roofline.run import Run
 from roofline.workload.fusion import FusedOperator, fused_records
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.residency import trace_residency
+
+_OWN = "on this machine"
+"""End of the words on measurements of the predicted machine itself."""
 
 _HOST_DEVIATION = 0.4
 """Deviation of the logarithm of the time of dispatch: hosts differ by twice and more."""
@@ -37,8 +41,9 @@ class GpuPredictor:
     @property
     def description(self) -> str:
         """Description of the measurements behind predictions."""
-        public = "public measurements of GPUs"
-        return f"{public}; {self._own_words}" if self.corrections else public
+        times = sum(each.times for each in self.corrections.values())
+        own = f"; {counted(times, 'measurement')} {_OWN}" if self.corrections else ""
+        return f"public measurements of GPUs{own}"
 
     def earlier_run(
         self, placements: Sequence[Placement], run: Run, threads: int
@@ -132,7 +137,9 @@ class GpuPredictor:
         if (known := self.corrections.get(cell_of(kernel, self.chip))) is not None:
             start = start_s(kernel, self.chip, self.learned, compiled=compiled)
             time_s, deviation, is_extrapolated = known.apply(time_s, start)
-            samples, learned_from = known.times, self._own_words
+            kind = " ".join(filter(None, cell_of(kernel, self.chip)))
+            samples = known.times
+            learned_from = f"{counted(samples, 'measurement')} of {kind} {_OWN}"
         predicted_s = max(time_s, least_s)
         factor = math.exp(Z_80 * deviation)
         return Prediction(
@@ -146,11 +153,6 @@ class GpuPredictor:
             learned_from=learned_from,
         )
 
-    @property
-    def _own_words(self) -> str:
-        times = sum(each.times for each in self.corrections.values())
-        return f"{counted(times, 'measurement')} of this machine"
-
     def _notes(self, at_work: Sequence[tuple[Placement, Prediction | None]]) -> Iterable[str]:
         """Yield what predictions lack."""
         if self.chip.assumed:
@@ -158,22 +160,16 @@ class GpuPredictor:
                 f"the machine file lacks {', '.join(self.chip.assumed)}: predictions assume usual"
                 " figures, in wider intervals"
             )
-        left = [found.learned_from for _, found in at_work if found and found.is_extrapolated]
-        own = self._own_words
-        if far := left.count(own):
-            yield (
-                f"{counted(far, 'operator')} far from the sizes that were measured on this machine;"
-                " intervals are wider"
-            )
-        if subjects := ", ".join(dict.fromkeys(each for each in left if each != own)):
-            yield f"extrapolated to this architecture: {subjects}; intervals are wider"
+        left = (found.learned_from for _, found in at_work if found and found.is_extrapolated)
+        if subjects := ", ".join(dict.fromkeys(left)):
+            yield f"extrapolated from {subjects}; intervals are wider"
 
     def whole(self, known: Sequence[Prediction], calls: int) -> RunPrediction:
         """Return the prediction of a pass; the host dispatches while the GPU computes.
 
         Its deviation is that of whole runs on chips left out, of similar and other architectures.
-        Operators that this machine's own times correct err by kind, whose samples are the same: in
-        sum at most as runs on other architectures.
+        Operators that this machine's own times correct err by kind: in sum at most as runs on other
+        architectures.
         """
         operators_s = sum(each.predicted_s for each in known)
         host_s = calls * self.learned.dispatch_s
@@ -186,15 +182,19 @@ class GpuPredictor:
         )
         deviation = near_deviation + far * (far_deviation - near_deviation)
         deviation *= math.sqrt(1 + len(self.chip.assumed))
-        own: dict[int, float] = {}
-        words = self._own_words
-        for each in known:
-            if each.learned_from == words:
-                share = each.predicted_s / operators_s
-                own[each.samples] = own.get(each.samples, 0.0) + share * min(
-                    each.deviation, far_deviation
-                )
-        deviation = math.hypot(deviation, *own.values())
+        own = grouped(
+            (each for each in known if each.learned_from.endswith(_OWN)),
+            lambda each: each.learned_from,
+        )
+        shares = (
+            sum(each.predicted_s * min(each.deviation, far_deviation) for each in of_kind)
+            for of_kind in own.values()
+        )
+        deviation = math.hypot(deviation, *(each / operators_s for each in shares))
+        learned_from = [each.learned_from for each in known if each.learned_from not in own]
+        if own:
+            times = sum(first.samples for first, *_ in own.values())
+            learned_from.append(f"{counted(times, 'measurement')} {_OWN}")
         if host_s > operators_s:
             deviation = math.hypot(deviation, _HOST_DEVIATION)
         factor = math.exp(Z_80 * deviation)
@@ -204,5 +204,5 @@ class GpuPredictor:
             high_s=predicted_s * factor,
             operators_s=operators_s,
             overhead_s=predicted_s - operators_s,
-            calibration="; ".join(dict.fromkeys(each.learned_from for each in known)),
+            calibration="; ".join(dict.fromkeys(learned_from)),
         )

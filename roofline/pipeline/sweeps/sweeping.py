@@ -327,7 +327,7 @@ def _result(plan: Plan, cells: Mapping[Job, Sequence[Cell]]) -> Comparison:
         hardware=plan.hardware,
         threads=plan.threads,
         run=_run_words(plan),
-        calibration=learned[0].description if learned and is_predicted else "",
+        calibration="; ".join(dict.fromkeys(each.description for each in learned * is_predicted)),
         warnings=tuple(dict.fromkeys(warnings)),
     )
 
