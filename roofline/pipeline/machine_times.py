@@ -128,9 +128,10 @@ def learn_times(
     source = Path(source) if isinstance(source, str) else source
     name = source.name if isinstance(source, Path) else source.trace
     is_table = name.lower().endswith((".csv", ".csv.gz"))
+    fix = f"name its GPU with {argument('hardware')}"
     # Otherwise a missing profile of this machine, a CPU, would be measured first.
     if names_host(hardware) and (is_table or hardware is not None):
-        raise HardwareError(f"{name}: name the GPU of its times with {argument('hardware')}")
+        raise HardwareError(f"{name}: {fix}")
     refused_rows: Counter[str] = Counter()
     if isinstance(source, Path) and is_table:
         profile = resolve_hardware(hardware)[0]
@@ -139,18 +140,22 @@ def learn_times(
         if isinstance(source, Path):
             source = read_trace(source, hardware=hardware, progress=progress)
         profile, rows = source.hardware, rows_of_trace(source)
+        given = profile if hardware is None else resolve_hardware(hardware)[0]
+        if given.name != profile.name:
+            raise HardwareError(f"{name}: was read as a trace of {profile.name}, not {given.name}")
         if source.is_of_other_machine:
-            what = f"{profile.name} is {source.machine_source}"
-            raise HardwareError(f"{name}: {what}; name the GPU of its times")
+            raise HardwareError(f"{name}: {profile.name} is {source.machine_source}; {fix}")
     chip, learned = chip_of(profile) if profile.device == "cuda" else None, shipped()
     if chip is None:
         raise HardwareError(f"{profile.name}: only times of NVIDIA GPUs are learned from files")
     kernels, more = measured_kernels(rows, chip, learned)
     refused_rows += more
     if not kernels:
-        why = _words(refused_rows) or "no operator with a time"
-        fix = f"give one time a row in {', '.join(_UNITS)}, or a trace with shapes"
-        raise InputError(f"{name}: no measurement to learn from ({why}); {fix}")
+        raise InputError(
+            f"{name}: no measurement to learn from"
+            f" ({_words(refused_rows) or 'no operator with a time'}); give one time a row in"
+            f" {', '.join(_UNITS)}, or a trace with shapes"
+        )
     named = profile if hardware is None else hardware
     earlier = None if fresh else read_times(profile, named)
     merged = (earlier or MachineTimes(machine=profile.name)).merged(name, kernels)

@@ -369,7 +369,7 @@ def test_files_that_are_no_tables_get_one_line(tmp_path: Path) -> None:
         with pytest.raises(FileFormatError, match="cannot be read") as error:
             learn_times(tmp_path / name, "h100")
         assert "\n" not in str(error.value)
-    with pytest.raises(HardwareError, match="name the GPU"):
+    with pytest.raises(HardwareError, match="name its GPU"):
         learn_times(tmp_path / "b.csv")
     with pytest.raises(HardwareError, match="NVIDIA"):
         learn_times(save(tmp_path / "c.csv", table(slower(2.0))), "mi300x")
@@ -504,10 +504,12 @@ def test_times_of_another_machine_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(HardwareError, match="a100 is not the trace's NVIDIA H100"):
         learn_times(path, "a100")
+    with pytest.raises(HardwareError, match="was read as a trace of h100, not a100"):
+        learn_times(roofline.read_trace(path), "a100")
     with pytest.raises(HardwareError, match="h100 is not the trace's CPU"):
         learn_times(of_cpu.save(tmp_path / "cpu.json"), "h100")
     for file in (path, tmp_path / "times.csv"):
-        with pytest.raises(HardwareError, match="name the GPU"):
+        with pytest.raises(HardwareError, match="name its GPU"):
             learn_times(file, "host")
     assert not list(user_folder().glob("*"))
 
@@ -537,7 +539,7 @@ def test_a_machine_file_has_its_times_next_to_it(tmp_path: Path) -> None:
     [
         (["--hardware", "h100"], "give it with --from FILE"),
         (["--from", "x.csv", "--quick"], "--quick: has no effect with --from"),
-        (["--from", "x.csv"], "name the GPU of its times with --hardware"),
+        (["--from", "x.csv"], "name its GPU with --hardware"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(
