@@ -174,7 +174,8 @@ def times_file(profile: HardwareProfile, named: Hardware | None) -> Path:
     """Return the file of a GPU's measured times, in the user's folder or next to its profile."""
     file = _file_of(profile, named)
     folder = catalog.user_folder() if file.parent == catalog.bundled_folder() else file.parent
-    return folder / f"{profile.name}.times.json"
+    # Names can have slashes, and be too long for a file; `read_times` compares them.
+    return folder / f"{Path(profile.name[-60:]).name}.times.json"
 
 
 def read_times(profile: HardwareProfile, named: Hardware | None) -> MachineTimes | None:

@@ -216,17 +216,19 @@ def _machine(
 
 
 def _fits(device: Device, profile: HardwareProfile) -> bool:
-    known = (device.multiprocessors, device.memory_bytes, profile.memory_capacity_bytes)
-    return None not in known and profile.multiprocessors is not None and _may_be(device, profile)
+    known = (profile.multiprocessors, profile.memory_capacity_bytes)
+    return None not in (device.multiprocessors, device.memory_bytes, *known) and _may_be(
+        device, profile
+    )
 
 
 def _may_be(device: Device, profile: HardwareProfile) -> bool:
     """Return False if a device has other multiprocessors or memory than a profile."""
-    number, others = device.multiprocessors, profile.multiprocessors
-    if number is not None and others is not None and number != others:
-        return False
-    byte, capacity = device.memory_bytes, profile.memory_capacity_bytes
-    return byte is None or capacity is None or abs(byte / capacity - 1) < _SAME_MEMORY
+    pairs = (
+        (device.multiprocessors, profile.multiprocessors, 0.0),
+        (device.memory_bytes, profile.memory_capacity_bytes, _SAME_MEMORY),
+    )
+    return all(not one or not other or abs(one / other - 1) <= by for one, other, by in pairs)
 
 
 _ELEMENT = re.compile(r"OpaqueType<(\d+)|\b(BFloat16|bfloat16|Half|half|float|double|long|int)\b")

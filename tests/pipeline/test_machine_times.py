@@ -514,6 +514,21 @@ def test_times_of_another_machine_are_refused(tmp_path: Path) -> None:
     assert not list(user_folder().glob("*"))
 
 
+@pytest.mark.parametrize("name", ["../h100", "a/b", "x" * 300, "é" * 300])
+def test_any_name_of_a_machine_gives_a_file_in_the_folder(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "mine" / "mine.toml"
+    file.parent.mkdir()
+    replace(load_hardware("h100"), name=name).save(file)
+    path = save(tmp_path / "times.csv", table(slower(2.0)))
+
+    found = learn_times(path, file)
+
+    assert set(file.parent.iterdir()) == {file, found.file}
+    kept = read_times(load_hardware(str(file)), file)
+    assert kept is not None
+    assert kept.machine == name
+
+
 def test_a_machine_file_has_its_times_next_to_it(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     load_hardware("h100").save(file)
