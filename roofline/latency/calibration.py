@@ -175,17 +175,12 @@ class Calibration:
                     for example in each
                 ]
             # A few calls of one group predict no other group.
-            is_enough = len(examples) >= (_MIN_POOLED if is_pooled else 1)
-            prior = self.prior if self.uses_prior else None
-            self._models[key] = (
-                GroupModel(
-                    examples,
-                    is_pooled=is_pooled,
-                    prior_s=prior.seconds if prior and dtype in prior.types else None,
-                )
-                if is_enough
-                else None
-            )
+            if len(examples) < (_MIN_POOLED if is_pooled else 1):
+                self._models[key] = None
+            else:
+                has_prior = self.prior and self.uses_prior and dtype in self.prior.types
+                prior_s = self.prior.seconds if self.prior and has_prior else None
+                self._models[key] = GroupModel(examples, is_pooled=is_pooled, prior_s=prior_s)
         return self._models[key]
 
     @property
