@@ -26,6 +26,7 @@ from gpu_learning import (
     host_of,
     learn,
     learn_gemms,
+    learn_narrow,
     learn_operators,
     learn_whole,
     measurements,
@@ -268,12 +269,12 @@ def vision_table(data: Data, base: Learned) -> None:
         train = split(known, fold)[0]
         families = {each.family for each in train}
         test = [each for each in judged if each.family not in families]
-        learned = learn_whole([Runs(train)], base)
+        learned = learn_whole([Runs(train)], base, data.trace_rows)
         times = [each.time_s for each in test]
         errors.append(np.log(whole_s(test, learned) / times))
         # The deviation is that of families left out on the GPU of learning.
         held = split(train, 0)
-        again = learn_whole([Runs(held[0])], base)
+        again = learn_whole([Runs(held[0])], base, data.trace_rows)
         inner.append(np.log(whole_s(held[1], again) / [each.time_s for each in held[1]]))
     deviation = scale(inner)
     flat = np.concatenate(errors)
@@ -336,44 +337,51 @@ def compiled_table(folder: Path, data: Data, base: Learned) -> None:
     )
 
 
-def traces_table(data: Data, learned: Learned) -> None:
-    """Print predicted against measured sums of operators in traces, never learned from."""
-    by_kind: dict[tuple[str, str], list[Measured]] = {}
-    for each in data.traces:
-        by_kind.setdefault((each.kind, each.type), []).append(each)
-    rows: list[tuple[float, list[str]]] = []
-    for (kind, dtype), chosen in by_kind.items():
-        found = [seconds(each.table, chip(each.device)[1], learned) for each in chosen]
-        predicted_s, measured_s = np.concatenate(found), np.concatenate([e.time_s for e in chosen])
-        judged = [one for one in (judge(each, learned, 0.0) for each in chosen) if one]
-        inside = [np.abs(one.errors) <= Z_80 * one.deviation for one in judged]
-        label = [
-            kind,
-            dtype,
-            f"{len(measured_s):,}",
-            f"{1e3 * measured_s.sum():.1f} ms",
-            f"{predicted_s.sum() / measured_s.sum():.2f}",
-            percent(float(np.mean(np.concatenate(inside)))) if inside else "–",
-        ]
-        rows.append((measured_s.sum(), label))
+def traces_table(data: Data) -> None:
+    """Print predicted ÷ measured sums of operators in traces, without them and without their chip.
+
+    Only sums of the traces have operators of less than `gpu_rows.SHORT_S`.
+    """
+    ways: list[list[Learned]] = []
+    base, _ = learn_operators([each for each in data.rows if "gemm" not in each.kind])
+    base, _ = learn_gemms([each for each in data.rows if each.type == "float32"], base)
+    for trace in data.traces:
+        name = chip(trace.whole.device)[0]
+        rest = replace(data, traces=[each for each in data.traces if each is not trace])
+        known = [learn_narrow(rest, base)]
+        known.append(ways[0][1] if ways else learn_narrow(data.without(name), base))
+        ways.append(known)
+    kinds: dict[tuple[str, str], np.ndarray] = {}
+    rows: list[list[str]] = []
+    for trace, known in zip(data.traces, ways, strict=True):
+        calls = dict(zip(trace.whole.kernels, trace.whole.calls, strict=True))
+        for each in trace.rows:
+            many = np.array([calls[kernel] for kernel in each.kernels])
+            found = [seconds(each.table, chip(each.device)[1], one) for one in known]
+            sums = np.array([many.sum(), *((many * of).sum() for of in (each.time_s, *found))])
+            label = (each.kind, each.type)
+            kinds[label] = kinds.get(label, 0.0) + sums
+        sums = [Runs([trace.whole]).seconds(one)[0] / trace.whole.time_s for one in known]
+        rows.append(
+            [trace.whole.name, f"{1e3 * trace.whole.time_s:.2f} ms", *(f"{x:.2f}" for x in sums)]
+        )
+    head = ["measured", "predicted ÷ measured, trace left out", "H100 left out"]
     table(
-        "Operators of H100 traces from 20 µs on, never learned from (intervals of other"
-        " architectures follow from them)",
-        ["kind", "type", "calls", "measured", "predicted ÷ measured", "in 80 % interval"],
-        (label for _, label in sorted(rows, key=lambda row: -row[0])),
-    )
-    table(
-        "Kernels of H100 traces, sums",
-        ["trace", "measured", "predicted ÷ measured"],
+        "Operators of H100 traces from 20 µs on",
+        ["kind", "type", "calls", *head],
         (
             [
-                each.name.partition("__")[0],
-                f"{1e3 * each.time_s:.2f} ms",
-                f"{Runs([each]).seconds(learned)[0] / each.time_s:.2f}",
+                *label,
+                f"{calls:,.0f}",
+                f"{1e3 * measured_s:.1f} ms",
+                *(f"{of / measured_s:.2f}" for of in found),
             ]
-            for each in data.traced
+            for label, (calls, measured_s, *found) in sorted(
+                kinds.items(), key=lambda one: -one[1][1]
+            )
         ),
     )
+    table("Kernels of H100 traces, sums", ["trace", *head], rows)
 
 
 def main() -> None:
@@ -396,7 +404,8 @@ def main() -> None:
         base = learn_without(replace(data.without("rtx4090"), eager=(), compiled=()), "rtx4090")
         vision_table(data, base)
         compiled_table(asked.folder, data, base)
-    traces_table(data, shipped())
+    if not asked.shipped:
+        traces_table(data)
     table(
         "Rows left out",
         ["rows", "reason"],

@@ -10,6 +10,7 @@ the rows of all chips but one, so that no constant follows from the chip that is
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ from typing import Any
 
 import gpu_rows
 import numpy as np
-from gpu_rows import Measured, Whole, chip
+from gpu_rows import Measured, Trace, Whole, chip
 from scipy.optimize import least_squares
 
 from roofline.latency.gpu.chips import FLOAT8_BLOCK
@@ -36,6 +37,9 @@ GEMM_ROWS = 500
 
 NOISE = 0.06
 """Deviation of the logarithm of whole runs that a fit aims at."""
+
+OPERATOR_NOISE = 0.2
+"""The same of single operators."""
 
 BASE = Learned(
     streaming={"base": 0.75, "growth": 0.07},
@@ -97,6 +101,7 @@ _GEMM: Priors = {
     "best": (0.95, 0.08),
     "power": (1.0, 0.05),
 }
+_GEMM_NARROW: Priors = {**_GEMM, "loaded": (256.0, 0.7)}
 _GEMM_FLOAT32: Priors = {
     **_GEMM,
     "aligned": (1.1, 0.1),
@@ -104,8 +109,9 @@ _GEMM_FLOAT32: Priors = {
     "batched": (0.9, 0.2),
     "deep": (0.37, 0.5),
     "deep_steepness": (2.0, 0.4),
-    "again_left": (3.0, 0.3),
-    "again_right": (3.0, 0.3),
+    # At most the other three sectors of a line are fetched again, or all four.
+    "again_left": (3.0, 0.08),
+    "again_right": (4.0, 0.08),
     "rows": (0.37, 0.7),
     "rows_steepness": (1.35, 0.3),
     "tall": (0.2, 0.7),
@@ -134,11 +140,8 @@ def fitted(start: Priors, rows: Sequence[Measured], place: Place) -> dict[str, f
         parts = [(values - first) / width]
         for each in rows:
             found_s = with_host(each, learned, constants.get("host_s", 0.0))
-            # Half by time, half by row; every chip counts like 300 rows.
-            by_time = each.time_s**0.7
-            weight = 0.5 + 0.5 * np.minimum(by_time / by_time.mean(), 20)
-            weight = np.sqrt(300 * weight / weight.sum())
-            parts.append(weight * np.log(found_s / each.time_s) / 0.2)
+            weight = row_weights(each) / OPERATOR_NOISE
+            parts.append(weight * np.log(found_s / each.time_s))
         return np.concatenate(parts)
 
     bounds = first - 4 * width, first + 4 * width
@@ -146,6 +149,13 @@ def fitted(start: Priors, rows: Sequence[Measured], place: Place) -> dict[str, f
         residuals, first, loss="soft_l1", max_nfev=25, x_scale=width, bounds=bounds
     )
     return dict(zip(priors, map(float, np.exp(solved.x)), strict=True))
+
+
+def row_weights(rows: Measured) -> np.ndarray:
+    """Return weights, half by time, half by row; every chip counts like 300 rows at most."""
+    by_time = rows.time_s**0.7
+    weight = 0.5 + 0.5 * np.minimum(by_time / by_time.mean(), 20)
+    return np.sqrt(min(300, len(weight)) * weight / weight.sum())
 
 
 def with_host(rows: Measured, learned: Learned, host_s: float) -> np.ndarray:
@@ -197,7 +207,7 @@ def learn_gemms(rows: Sequence[Measured], base: Learned) -> tuple[Learned, dict[
             constants = {key: value for key, value in of.items() if key != "host_s"}
             return replace(known, gemm={**known.gemm, name: constants})
 
-        start = dict(_GEMM_FLOAT32 if is_float32 else _GEMM)
+        start = dict(_GEMM_FLOAT32 if is_float32 else _GEMM_NARROW)
         if is_float32:
             start["host_s"] = (HOST_S[name], 0.3)
         found = fitted(start, [each.sample(GEMM_ROWS) for each in chosen], place)
@@ -211,12 +221,15 @@ def learn_gemms(rows: Sequence[Measured], base: Learned) -> tuple[Learned, dict[
 _OF_PRODUCTS = ("memory", "share", "prologue", "idle", "layout")
 _CONSTANTS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(CONVOLUTIONS, _OF_PRODUCTS),
-    **dict.fromkeys(ATTENTION, ("memory", "share")),
+    **dict.fromkeys(ATTENTION, ("memory", "share", "element")),
     **dict.fromkeys(DEPTHWISE, ("memory", "element", "prologue", "window")),
     **dict.fromkeys(("softmax", "layer norm"), ("memory",)),
     **dict.fromkeys(GEMMS, ()),
 }
 """Constants of kinds that whole runs can tell; of others, memory and instructions."""
+
+INDEXED = ("broadcast", "strided pointwise", "transposing copy")
+"""Kinds of one kernel of torch, which computes an index for each element."""
 
 _PRIORS: dict[str, tuple[float, float, float, float]] = {
     # value, deviation of its logarithm, lowest, highest
@@ -268,12 +281,25 @@ class Runs:
         return np.asarray(sum(kinds))
 
 
-def learn_whole(runs: Sequence[Runs], base: Learned, *, compiled: bool = False) -> Learned:
-    """Return constants of kinds from whole runs under AMP, by their sums."""
-    kinds = sorted({kind for each in runs for kind in each.kinds})
+def learn_whole(
+    runs: Sequence[Runs],
+    base: Learned,
+    rows: Sequence[Measured] = (),
+    *,
+    compiled: bool = False,
+) -> Learned:
+    """Return constants of kinds from whole runs under AMP, by their sums, and from operators."""
+    rows = [each for each in rows if each.kind not in GEMMS]
+    kinds = sorted({kind for each in runs for kind in each.kinds} | {each.kind for each in rows})
+    indexed = tuple(kind for kind in INDEXED if kind in kinds)
     keys = [
-        (kind, name) for kind in kinds for name in _CONSTANTS.get(kind, ("memory", "element"))
-    ] + [("", name) for name in ("norm", "start_s", "latency_s")]
+        ((kind,), name)
+        for kind in kinds
+        for name in _CONSTANTS.get(kind, ("memory", "element"))
+        if (kind, name) not in [(each, "element") for each in indexed]
+    ]
+    keys += [(indexed, "element")] if indexed else []
+    keys += [(("",), name) for name in ("norm", "start_s", "latency_s")]
 
     def scaled(name: str, value: float) -> float:
         return value if name == "window" else float(np.log(value))
@@ -287,9 +313,10 @@ def learn_whole(runs: Sequence[Runs], base: Learned, *, compiled: bool = False) 
 
     def place(values: np.ndarray) -> Learned:
         by_kind: dict[str, dict[str, float]] = {}
-        for (kind, name), value in zip(keys, values, strict=True):
+        for (of, name), value in zip(keys, values, strict=True):
             plain = float(value if name == "window" else np.exp(value))
-            by_kind.setdefault(kind, {})[name] = plain
+            for kind in of:
+                by_kind.setdefault(kind, {})[name] = plain
         shared = by_kind.pop("")
         known = base.compiled if compiled else base.kinds
         found = {kind: replace(KindConstants(), **of) for kind, of in by_kind.items()}
@@ -305,9 +332,15 @@ def learn_whole(runs: Sequence[Runs], base: Learned, *, compiled: bool = False) 
             for each in runs
         ]
 
+    def of_rows(each: Measured, learned: Learned) -> np.ndarray:
+        weight = row_weights(each) / OPERATOR_NOISE
+        return weight * np.log(seconds(each.table, chip(each.device)[1], learned) / each.time_s)
+
     def residuals(values: np.ndarray) -> np.ndarray:
+        learned = place(values)
         sums = [np.asarray(sum(each.values())) for each in parts(values)]
         errors = [(np.log(s) - each.log_s) / NOISE for s, each in zip(sums, runs, strict=True)]
+        errors += [of_rows(each, learned) for each in rows]
         return np.concatenate([(values - first) / width, *errors])
 
     def slopes(values: np.ndarray) -> np.ndarray:
@@ -317,18 +350,27 @@ def learn_whole(runs: Sequence[Runs], base: Learned, *, compiled: bool = False) 
         for each, by_kind in zip(runs, before, strict=True):
             whole_s = np.asarray(sum(by_kind.values()))
             block = np.zeros((len(whole_s), len(keys)))
-            for column, (kind, _) in enumerate(keys):
-                if kind and kind not in by_kind:
+            for column, (of, _) in enumerate(keys):
+                changed = list(by_kind) if of == ("",) else [kind for kind in of if kind in by_kind]
+                if not changed:
                     continue
                 moved = values.copy()
                 moved[column] += step
                 learned = place(moved)
-                changed = [kind] if kind else list(by_kind)
                 more_s = sum(
                     each.of_kind(name, learned, compiled=compiled) - by_kind[name]
                     for name in changed
                 )
                 block[:, column] = more_s / step / whole_s / NOISE
+            blocks.append(block)
+        for each in rows:
+            known = of_rows(each, place(values))
+            block = np.zeros((len(known), len(keys)))
+            for column, (of, _) in enumerate(keys):
+                if each.kind in of or of == ("",):
+                    moved = values.copy()
+                    moved[column] += step
+                    block[:, column] = (of_rows(each, place(moved)) - known) / step
             blocks.append(block)
         return np.vstack(blocks)
 
@@ -346,11 +388,13 @@ def learn_whole(runs: Sequence[Runs], base: Learned, *, compiled: bool = False) 
 # -- everything ------------------------------------------------------------------------------------
 
 Z_80 = 1.2815515655446004
+HALF = ("float16", "bfloat16")
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 PLAIN = (*FLOATS, "int64", "int32", "int16", "int8", "uint8", "bool")
 
 OPERATORS = "sitar-lab/NeuSight @ 6945927d, MIT"
 PRODUCTS = "ai-dynamo/aiconfigurator @ 095f58a5, Apache-2.0"
+TRACES = "AMD-AGI/TraceLens @ 171dd747, MIT"
 VISION = "huggingface/pytorch-image-models @ aa4b5850, Apache-2.0"
 
 
@@ -362,9 +406,7 @@ class Data:
     eager: Sequence[Sequence[Whole]] = ()
     compiled: Sequence[Sequence[Whole]] = ()
     language: Sequence[Whole] = ()
-    traces: Sequence[Measured] = ()
-    traced: Sequence[Whole] = ()
-    """Operators of traces, and their sums: never learned from, for deviations on other chips."""
+    traces: Sequence[Trace] = ()
 
     def without(self, left_out: str) -> Data:
         """Return the measurements of all other chips."""
@@ -377,18 +419,21 @@ class Data:
             eager,
             compiled,
             [each for each in self.language if chip(each.device)[0] != left_out],
-            [each for each in self.traces if each.chip != left_out],
-            [each for each in self.traced if chip(each.device)[0] != left_out],
+            [each for each in self.traces if chip(each.whole.device)[0] != left_out],
         )
+
+    @property
+    def trace_rows(self) -> list[Measured]:
+        """Operators of all traces."""
+        return [rows for each in self.traces for rows in each.rows]
 
     @property
     def chips(self) -> set[str]:
         """Chips of all measurements."""
         devices = [each[0].device for of in (self.eager, self.compiled) for each in of if each]
-        devices += [each.device for each in (*self.language, *self.traced)]
-        return {each.chip for each in (*self.rows, *self.traces)} | {
-            chip(device)[0] for device in devices
-        }
+        devices += [each.device for each in (*self.rows, *self.language)]
+        devices += [each.whole.device for each in self.traces]
+        return {chip(device)[0] for device in devices}
 
 
 def scale(errors: Sequence[np.ndarray]) -> float:
@@ -486,60 +531,78 @@ def learn(data: Data) -> Learned:
                     is_bound=subject in _BOUND,
                 )
             )
-    eager = [Runs(each) for each in data.eager if each]
-    if eager:
-        learned = learn_whole(eager, learned)
+    learned = learn_narrow(data, learned)
+    alone = learn_narrow(replace(data, traces=()), learned)
     if compiled := [Runs(each) for each in data.compiled if each]:
         learned = learn_whole(compiled, learned, compiled=True)
     learned = replace(learned, dispatch_s=host_s["elementwise"])
-    errors = [each for each in _whole_errors(data, learned) if len(each)]
-    whole = scale(errors) if errors else 0.0
-    devices = [each[0].device for each in data.eager if each]
-    seen = {
-        "chips": len({chip(each)[0] for each in devices}),
-        "rows": sum(len(each) for each in data.eager),
-        # Sums of operators were measured: one operator errs more than their sum.
-        "deviation": 2 * whole,
-        "far_deviation": 0.0,
-        "architectures": tuple(sorted({chip(each)[1].architecture for each in devices})),
-        "source": VISION,
-    }
-    half, unmeasured = ("float16", "bfloat16"), {**seen, "architectures": ()}
+    wholes, single = _left_out_errors(data, learned)
+    whole = scale(wholes) if wholes else 0.0
+    eager = [each[0].device for each in data.eager if each]
+    traced = [each.whole.device for each in data.traces]
+    runs, rows = sum(map(len, data.eager)), sum(len(each.kernels) for each in data.trace_rows)
     units = (*CONVOLUTIONS, *ATTENTION, *DEPTHWISE)
-    for subject, kinds, types, of in (
-        ("models under AMP", units, (*half, "tf32"), seen),
-        ("batched 16-bit products, from single ones", ("batched gemm",), half, unmeasured),
-        ("float32 attention, from 16 bits", (*ATTENTION, *DEPTHWISE), ("float32",), unmeasured),
-        ("other operators", (), PLAIN, seen),
+    # Traces have few convolutions: their architecture counts as another one.
+    for subject, kinds, types, known, number in (
+        ("models under AMP", units, (*HALF, "tf32"), eager, runs),
+        ("batched 16-bit products", ("batched gemm",), HALF, traced, rows),
+        ("float32 attention, from 16 bits", (*ATTENTION, *DEPTHWISE), ("float32",), [], runs),
+        ("other operators", (), PLAIN, eager + traced, runs + rows),
     ):
-        groups.append(Group(subject=subject, kinds=kinds, types=types, **of))
+        errors = [
+            error
+            for (kind, dtype), error in single
+            if dtype in types and (kind in kinds if kinds else kind not in (*units, *GEMMS))
+        ]
+        is_known = bool(errors) and known is not eager
+        groups.append(
+            Group(
+                subject=subject,
+                kinds=kinds,
+                types=types,
+                chips=len({chip(each)[0] for each in known or eager}),
+                rows=number,
+                # Sums of operators were measured: one operator errs more than their sum.
+                deviation=max(2 * whole, scale([np.concatenate(errors)]) if is_known else 0.0),
+                far_deviation=0.0,
+                architectures=tuple(sorted({chip(each)[1].architecture for each in known})),
+                source=f"{VISION}; {TRACES}",
+            )
+        )
     learned = replace(learned, groups=tuple(groups))
+    far = _far_deviations(data, replace(alone, groups=learned.groups))
     return replace(
         learned,
-        groups=tuple(replace(each, far_deviation=_far(each, data, learned)) for each in groups),
+        groups=tuple(
+            replace(each, far_deviation=max(2 * each.deviation, far.get(each.subject, 0.0)))
+            for each in groups
+        ),
         pass_deviation=whole,
-        pass_far_deviation=max(2 * whole, _far_of_passes(data, learned)),
+        pass_far_deviation=max(2 * whole, far.get("", 0.0)),
     )
 
 
-def _far(group: Group, data: Data, learned: Learned) -> float:
-    """Return the deviation of a group on other architectures: twice that on known ones.
-
-    That of operators of traces, if it is larger.
-    """
-    errors = [
-        np.log(seconds(each.table, profile, learned) / each.time_s)
-        for each in data.traces
-        for profile in [chip(each.device)[1]]
-        for found in [learned.group(each.kind, each.type, profile.architecture)]
-        if found is group and profile.architecture not in group.architectures
-    ]
-    return max(2 * group.deviation, scale(errors) if errors else 0.0)
+def learn_narrow(data: Data, base: Learned) -> Learned:
+    """Return constants of 16-bit products, and of kinds, from whole runs and traces."""
+    rows = [each for each in (*data.rows, *data.trace_rows) if each.type in HALF]
+    learned, _ = learn_gemms(rows, base)
+    eager = [Runs(each) for each in data.eager if each]
+    return learn_whole(eager, learned, data.trace_rows) if eager else learned
 
 
-def _far_of_passes(data: Data, learned: Learned) -> float:
-    errors = [np.log(Runs([each]).seconds(learned) / each.time_s) for each in data.traced]
-    return scale(errors) if errors else 0.0
+def _far_deviations(data: Data, alone: Learned) -> dict[str, float]:
+    """Return deviations of traces by subject, and of their sums, on constants without traces."""
+    found: dict[str, list[np.ndarray]] = {}
+    for trace in data.traces:
+        for each in trace.rows:
+            profile = chip(each.device)[1]
+            group = alone.group(each.kind, each.type, profile.architecture)
+            if group is not None and group.source.endswith(TRACES):
+                error = np.log(seconds(each.table, profile, alone) / each.time_s)
+                found.setdefault(group.subject, []).append(error)
+        error = np.log(Runs([trace.whole]).seconds(alone) / trace.whole.time_s)
+        found.setdefault("", []).append(error)
+    return {name: scale([np.concatenate(errors)]) for name, errors in found.items()}
 
 
 def whole_s(wholes: Sequence[Whole], learned: Learned) -> np.ndarray:
@@ -548,10 +611,13 @@ def whole_s(wholes: Sequence[Whole], learned: Learned) -> np.ndarray:
     return np.maximum(Runs(wholes).seconds(learned), calls * learned.dispatch_s)
 
 
-def _whole_errors(data: Data, learned: Learned) -> list[np.ndarray]:
-    """Return logarithmic errors of whole runs: language models by chip, vision models by family.
+def _left_out_errors(
+    data: Data, learned: Learned
+) -> tuple[list[np.ndarray], list[tuple[tuple[str, str], np.ndarray]]]:
+    """Return logarithmic errors of whole runs, and of operators of traces by kind and type.
 
-    Constants of vision models are learned again without each fifth of the families.
+    Language models are left out by chip; vision models by family, constants being learned again
+    without each fifth; traces one by one.
     """
     found: list[np.ndarray] = []
     for name in sorted({chip(each.device)[0] for each in data.language}):
@@ -560,15 +626,28 @@ def _whole_errors(data: Data, learned: Learned) -> list[np.ndarray]:
         known, _ = learn_gemms([each for each in rest.rows if each.type == "float32"], known)
         judged = [each for each in data.language if chip(each.device)[0] == name]
         found.append(np.log(whole_s(judged, known) / [each.time_s for each in judged]))
+    traced: list[float] = []
+    single: list[tuple[tuple[str, str], np.ndarray]] = []
     for fold in range(5):
         parts = [split(each, fold) for each in data.eager if each]
-        if all(known and judged for known, judged in parts) and parts:
-            again = learn_whole([Runs(known) for known, _ in parts], learned)
-            found += [
-                np.log(whole_s(judged, again) / [each.time_s for each in judged])
-                for _, judged in parts
-            ]
-    return found
+        if not parts or not all(known and judged for known, judged in parts):
+            continue
+        is_out = [place % 5 == fold for place in range(len(data.traces))]
+        rest = [each for each, out in zip(data.traces, is_out, strict=True) if not out]
+        again = learn_narrow(
+            replace(data, eager=[known for known, _ in parts], traces=rest), learned
+        )
+        found += [
+            np.log(whole_s(judged, again) / [each.time_s for each in judged]) for _, judged in parts
+        ]
+        for trace in itertools.compress(data.traces, is_out):
+            traced.append(Runs([trace.whole]).seconds(again)[0] / trace.whole.time_s)
+            for each in trace.rows:
+                error = np.log(seconds(each.table, chip(each.device)[1], again) / each.time_s)
+                single.append(((each.kind, each.type), error))
+    if traced:
+        found.append(np.log(traced))
+    return [each for each in found if len(each)], single
 
 
 def split(wholes: Sequence[Whole], fold: int) -> tuple[list[Whole], list[Whole]]:
@@ -592,7 +671,6 @@ COMPILED = AMP.format("pt291-cu128-4090-dynamo"), "rtx4090"
 def measurements(folder: Path) -> Data:
     """Return all measurements of a folder."""
     file, device = COMPILED
-    traces, traced = gpu_rows.traces(folder)
     return Data(
         rows=[
             *gpu_rows.operators(folder),
@@ -604,8 +682,7 @@ def measurements(folder: Path) -> Data:
             gpu_rows.vision_models(gpu_rows.vision_rows(folder, file), device, is_fused=True)
         ],
         language=gpu_rows.language_models(folder),
-        traces=traces,
-        traced=traced,
+        traces=gpu_rows.traces(folder),
     )
 
 

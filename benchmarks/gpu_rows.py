@@ -270,14 +270,22 @@ def convolutions(folder: Path) -> list[Measured]:
 # -- traces ----------------------------------------------------------------------------------------
 
 
-def traces(folder: Path) -> tuple[list[Measured], list[Whole]]:
-    """Return the operators of profiler traces by device, kind and type, and the sums of each trace.
+@dataclass(frozen=True)
+class Trace:
+    """Operators of a profiler trace by kind and type, and their sum."""
 
-    Each is placed as if the same call had run before it. Copies are left out, which may come from
-    the host. So are single operators below `SHORT_S`: traces show kernels without their start.
+    rows: tuple[Measured, ...]
+    whole: Whole
+
+
+def traces(folder: Path) -> list[Trace]:
+    """Return profiler traces of GPUs.
+
+    Each operator is placed as if the same call had run before it; times are means of equal calls.
+    Copies are left out, which may come from the host. So are single operators below `SHORT_S`:
+    traces show kernels without their start.
     """
-    rows: dict[tuple[str, str, str], tuple[list[Kernel], list[float]]] = {}
-    wholes: list[Whole] = []
+    found: list[Trace] = []
     for path in sorted((folder / "traces").glob("*.json.gz")):
         try:
             trace = read_trace(path)
@@ -287,30 +295,34 @@ def traces(folder: Path) -> tuple[list[Measured], list[Whole]]:
             REFUSED[f"traces/{path.name}: {str(error).partition('; ')[0][:80]}"] += 1
             continue
         roof = Roof(trace.hardware, 1)
-        found: list[tuple[Kernel, float]] = []
+        times: dict[Kernel, list[float]] = {}
         for row in trace.operators:
             if row.state is State.COUNTED and row.measured_s:
                 record = row.record
                 placed = roof.place(record, trace_residency([record]).steady[0])
                 kernel = kernel_of(placed)
                 if kernel.kind != "copy" and has_formula(record, kernel):
-                    found.append((kernel, row.measured_s))
-        for kernel, time_s in found:
-            if time_s < SHORT_S:
-                continue
-            kernels, times = rows.setdefault((device, kernel.kind, kernel.dtype), ([], []))
-            kernels.append(kernel)
-            times.append(time_s)
-        if found:
-            kernels, times = zip(*found, strict=True)
-            wholes.append(
-                Whole(device, path.name, path.name, kernels, (1,) * len(kernels), sum(times))
+                    times.setdefault(kernel, []).append(row.measured_s)
+        if not times:
+            continue
+        by_kind: dict[tuple[str, str], dict[Kernel, float]] = {}
+        for kernel, each in times.items():
+            if (mean_s := float(np.mean(each))) >= SHORT_S:
+                by_kind.setdefault((kernel.kind, kernel.dtype), {})[kernel] = mean_s
+        rows = tuple(
+            Measured(
+                device,
+                *label,
+                tuple(of),
+                np.array(list(of.values())),
+                np.ones(len(of), dtype=bool),
             )
-    measured = [
-        Measured(*label, tuple(kernels), np.array(times), np.zeros(len(times), dtype=bool))
-        for label, (kernels, times) in rows.items()
-    ]
-    return measured, wholes
+            for label, of in by_kind.items()
+        )
+        name, total_s = path.name.partition("__")[0], sum(sum(each) for each in times.values())
+        calls = tuple(len(each) for each in times.values())
+        found.append(Trace(rows, Whole(device, name, name, tuple(times), calls, total_s)))
+    return found
 
 
 # -- whole language models -------------------------------------------------------------------------

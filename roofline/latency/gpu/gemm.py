@@ -33,6 +33,9 @@ _SPLITS = {"float32": (1, 4, 16), "tensor": (1, 2, 4, 8, 16)}
 _OUTPUTS_IN_FLIGHT = {"float32": 32768.0, "tensor": 65536.0}
 _BYTES = {"float32": 4.0, "float8_e4m3fn": 1.0, FLOAT8_BLOCK: 1.0}
 
+_VECTOR = 16
+"""Bytes that a thread loads at a time, if rows of operands are multiples of them."""
+
 _WIDE = 40_000
 """Columns from which CUDA-core kernels of linear layers lose speed."""
 
@@ -87,6 +90,9 @@ class _Products:
         held = _OUTPUTS_IN_FLIGHT[unit]
         self.at_a_time = np.clip(np.floor(held / self.area), 1.0, 8.0)
         self.held = held
+        widest = int(_VECTOR / self.bytes_in)
+        self.vector = np.gcd(np.gcd(self.n.astype(int), self.k.astype(int)), widest)
+        self.is_vector = self.vector == widest
         multiples = [each % 32 == 0 for each in (self.m, self.n, self.k)]
         self.is_aligned = np.sum(multiples, axis=0) >= 2
         self.cycle = 1.5e9 / chip.clock_hz
@@ -127,7 +133,9 @@ class _Products:
         rate = chip.within_power(self.peak, of["power"], is_tensor=not self.is_float32)
         found = np.full(self.m.shape, rate * of["best"])
         if not self.is_float32:
-            return found
+            # Loads of fewer elements limit kernels for rows that are not multiples of a vector.
+            loaded = of["loaded"] * self.vector * chip.multiprocessors * chip.clock_hz
+            return np.where(self.is_vector, found, np.minimum(found, loaded))
         found = found * np.where(self.is_aligned, of["aligned"], 1.0)
         if not self.is_linear:
             return found * of["batched"]

@@ -26,6 +26,12 @@ _WARP_WIDTH = 1024
 _THREADS = 2048
 """Threads in flight on a multiprocessor."""
 
+_CHANNELS = 32.0
+"""Channels of a tap that convolutions on tensor cores take at a time."""
+
+_IMAGE_TAPS = 49
+"""Taps up to which libraries have kernels for images of few channels."""
+
 _NORM_BLOCKS = 16
 """Rows that a multiprocessor normalizes at a time."""
 
@@ -108,6 +114,11 @@ class _Group:
         busy_s = slower * (1 + (faster / slower) ** norm) ** (1 / norm)
         return busy_s + layout_s + self.shared["start_s"]
 
+    def instructions_s(self, elements: Array) -> Array:
+        """Return the time of the instructions for elements, on 128 lanes a multiprocessor."""
+        rate = 128 * self.chip.multiprocessors * self.chip.clock_hz
+        return elements * self.constants.element / rate
+
     def memory_s(self, passes: Array | float = 1.0) -> Array:
         """Return the time of the bytes that miss L2, read `passes` times."""
         rate = self.streaming_bytes_per_s * self.constants.memory
@@ -164,19 +175,32 @@ def _gemms(group: _Group) -> Array:
 
 
 def _products(group: _Group) -> Array:
-    """Return the times of convolutions on tensor cores, as products of tiles with idle columns."""
-    inner = group.of("k") * group.of("taps") + group.constants.prologue
+    """Return the times of convolutions on tensor cores, as products of tiles with idle columns.
+
+    The k loop takes `_CHANNELS` of one tap at a time where no kernel is for images.
+    """
+    channels, taps = group.of("k"), group.of("taps")
+    padded = np.ceil(channels / _CHANNELS) * _CHANNELS
+    is_padded = (group.kind == "first convolution") & (taps > _IMAGE_TAPS)
+    inner = np.where(is_padded, padded, channels) * taps + group.constants.prologue
     outer = group.of("n") + group.constants.idle
     flop = 2 * group.of("batch") * group.of("m") * outer * inner
     return group.joined(flop / group.peak_flop_per_s / group.constants.share, group.memory_s())
 
 
 def _attention(group: _Group) -> Array:
-    """Return the times of fused attention: both products of tiles of 64 tokens."""
+    """Return the times of fused attention: products of tiles of 64 tokens, or softmax of scores.
+
+    Multiprocessors are idle if there are fewer blocks of 128 queries.
+    """
     queries, keys = (np.ceil(group.of(each) / 64) * 64 for each in ("m", "n"))
     width = np.ceil(group.of("k") / 32) * 32
-    flop = 4 * group.of("batch") * queries * keys * width
-    return group.joined(flop / group.peak_flop_per_s / group.constants.share, group.memory_s())
+    scores = group.of("batch") * queries * keys
+    products_s = 4 * scores * width / group.peak_flop_per_s / group.constants.share
+    blocks = group.of("batch") * np.ceil(queries / 128)
+    unused = np.maximum(group.chip.multiprocessors / blocks, 1.0)
+    busy_s = np.maximum(products_s, group.instructions_s(scores)) * unused
+    return group.joined(busy_s, group.memory_s())
 
 
 def _depthwise(group: _Group) -> Array:
@@ -255,8 +279,7 @@ def _others(group: _Group) -> Array:
     """Return the times of kernels that are limited by memory, or by instructions per element."""
     chip = group.chip
     window = np.maximum(group.of("taps"), 1.0) if group.kind == "pooling" else 1.0
-    cycles = group.of("elements") * window * group.constants.element / 128
-    arithmetic_s = cycles / (chip.multiprocessors * chip.clock_hz)
+    arithmetic_s = group.instructions_s(group.of("elements") * window)
     threads = np.ceil(group.of("m") / (1024 * chip.multiprocessors))
     loops_s = group.of("batch") * threads * group.shared["latency_s"]
     return group.joined(arithmetic_s, group.memory_s()) + loops_s
