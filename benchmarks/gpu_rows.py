@@ -292,7 +292,8 @@ def traces(folder: Path) -> list[Trace]:
             device = trace.hardware.name
             chip(device)
         except (RooflineError, ValueError) as error:
-            REFUSED[f"traces/{path.name}: {str(error).partition('; ')[0][:80]}"] += 1
+            reason = str(error).removeprefix(f"{path}: ").partition("; ")[0]
+            REFUSED[f"traces/{path.name}: {reason}"] += 1
             continue
         roof = Roof(trace.hardware, 1)
         times: dict[Kernel, list[float]] = {}
