@@ -4,22 +4,25 @@
 
 FOLDER has `traces/h100-*.json.gz` of public measurements, `../shared/measurements` unless given.
 What is learned from four traces predicts the kernels of the fifth; copies from and to the host are
-left out. Kernels below 20 µs count in the sums alone: traces leave out part of their start.
+left out. Kernels below 20 µs count in the sums alone: traces leave out part of their start. The
+constants that ship were learned from these traces too: here they are learned again without them.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, cast
 
 import numpy as np
+from gpu_learning import learn_narrow, measurements
 
 from roofline.latency.gpu.chips import Chip, chip_of
 from roofline.latency.gpu.corrections import SHORTEST_S, cell_of, corrections_of, measured_kernels
 from roofline.latency.gpu.kernels import Kernel
-from roofline.latency.gpu.learned import shipped
+from roofline.latency.gpu.learned import Learned, shipped
 from roofline.latency.gpu.predictor import GpuPredictor
 from roofline.latency.gpu.times import group_of
 from roofline.latency.prediction import Prediction
@@ -43,14 +46,17 @@ class Judged(NamedTuple):
     after: Prediction
 
 
-def judged(name: str, rows: Rows, others: Rows) -> tuple[list[Judged], list[str]]:
+def judged(name: str, rows: Rows, others: Rows, learned: Learned) -> tuple[list[Judged], list[str]]:
     """Return the kernels of a trace, and its row of the table of traces."""
     kernels, times = zip(*rows, strict=True)
-    known, _ = measured_kernels(others, CHIP, shipped())
-    corrections = corrections_of(known, CHIP, shipped())
+    known, _ = measured_kernels(others, CHIP, learned)
+    corrections = corrections_of(known, CHIP, learned)
     row = [name, f"{1e3 * sum(times):.2f} ms", f"{len(known)}"]
     found: list[list[Prediction]] = []
-    for predictor in (GpuPredictor(chip=CHIP), GpuPredictor(chip=CHIP, corrections=corrections)):
+    for predictor in (
+        GpuPredictor(chip=CHIP, learned=learned),
+        GpuPredictor(chip=CHIP, learned=learned, corrections=corrections),
+    ):
         found.append(predictor.kernels(kernels, [0.0] * len(kernels)))
         whole = predictor.whole(found[-1], 0)
         middle, low, high = (
@@ -88,16 +94,17 @@ def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> Non
 def main() -> None:
     """Print the tables."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
+    learned = learn_narrow(replace(measurements(folder), traces=()), shipped())
     traces: dict[str, Rows] = {}
     for path in sorted((folder / "traces").glob("h100-*.json.gz")):
         rows = rows_of_trace(read_trace(path, hardware="h100"))
         name = path.name.removeprefix("h100-").partition("__")[0]
-        traces[name] = [row for row in rows if group_of(row[0], CHIP, shipped())]
+        traces[name] = [row for row in rows if group_of(row[0], CHIP, learned)]
     found: list[Judged] = []
     wholes: list[list[str]] = []
     for name, rows in traces.items():
         others = [row for other, some in traces.items() if other != name for row in some]
-        kernels, whole = judged(name, rows, others)
+        kernels, whole = judged(name, rows, others, learned)
         found += [each for each in kernels if each.time_s >= SHORTEST_S]
         wholes.append(whole)
     shapes = list({(each.trace, each.kernel): each for each in found}.values())
