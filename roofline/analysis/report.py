@@ -106,7 +106,8 @@ def _times_of_pass(analysis: Analysis) -> Iterable[str]:
         sample = analysis.measurement.end_to_end
         yield f"measured {median_text(sample)} ({_spread(sample)})"
     elif analysis.earlier is not None:
-        yield f"measured {_earlier_time(analysis.earlier)} earlier"
+        without = " without page faults" * _is_settled(analysis)
+        yield f"measured {_earlier_time(analysis.earlier)} earlier{without}"
     if (prediction := analysis.prediction) is not None:
         middle, between = interval_text(prediction.predicted_s, prediction.low_s, prediction.high_s)
         yield f"predicted {middle} (80 % interval {between})"
@@ -303,14 +304,19 @@ def _predicted(analysis: Analysis, prediction: RunPrediction, view: View) -> str
         middle, between = interval_text(compiled.predicted_s, compiled.low_s, compiled.high_s)
         parts.append(f"torch.compile {middle} ({between})")
     if prediction.held_out_error is not None:
-        parts.append(f"MAPE {_percent(prediction.held_out_error)} (leave-one-family-out)")
+        how = "leave-one-family-out" + ", without page faults" * _has_faults(prediction)
+        parts.append(f"MAPE {_percent(prediction.held_out_error)} ({how})")
     if analysis.measurement is not None:
         parts.append(_error(prediction.predicted_s, analysis.measurement.measured_s))
     elif analysis.earlier is not None:
         # Agreement with a run of the calibration set proves nothing.
         is_learned = all(source_word(row) != _ALONE for row in analysis.operators)
         of_it = " (in the calibration set)" * is_learned
-        parts.append(f"{_error(prediction.predicted_s, analysis.earlier.measured_s)}{of_it}")
+        predicted_s = prediction.predicted_s
+        if _is_settled(analysis):
+            predicted_s = prediction.settled_s
+            parts.append(f"without page faults {format_s(predicted_s, 3)}")
+        parts.append(f"{_error(predicted_s, analysis.earlier.measured_s)}{of_it}")
     if not view.verbose:
         return " · ".join(parts)
     spread = prediction.high_s - prediction.low_s
@@ -322,7 +328,7 @@ def _predicted(analysis: Analysis, prediction: RunPrediction, view: View) -> str
         known = prediction.overhead_s is not None
         added = f" + overhead {overhead} {unit}" if known else ", overhead unknown"
         faults_s = prediction.predicted_s - prediction.settled_s
-        if prediction.page_faults and faults_s > FAULTS_MATTER * prediction.settled_s:
+        if _has_faults(prediction):
             added += (
                 f" + {prediction.page_faults:,} page faults {format_s(faults_s, 2)} (allocator:"
                 f" {prediction.allocator}; without page faults:"
@@ -392,6 +398,22 @@ def _measured(analysis: Analysis, measurement: RunMeasurement, view: View) -> st
     if measurement.date:
         parts.append(age(measurement.date, view.today))
     return " · ".join(parts)
+
+
+def _has_faults(prediction: RunPrediction) -> bool:
+    """Return whether page faults are a share of the prediction above `FAULTS_MATTER`."""
+    faults_s = prediction.predicted_s - prediction.settled_s
+    return bool(prediction.page_faults) and faults_s > FAULTS_MATTER * prediction.settled_s
+
+
+def _is_settled(analysis: Analysis) -> bool:
+    """Return whether the earlier measurement has none of the page faults of the prediction."""
+    earlier, prediction = analysis.earlier, analysis.prediction
+    return (
+        earlier is not None
+        and earlier.page_faults == 0
+        and (prediction is not None and _has_faults(prediction))
+    )
 
 
 def _faults_matter(measurement: RunMeasurement) -> bool:

@@ -250,7 +250,9 @@ def operator_grid(analysis: Analysis, view: View) -> Grid:
     sums = [tuple(each.sum(group) for each in parts) for group in (*rest, times.total)]
     outside_s = _outside_s(analysis)
     if outside_s is not None and times.kind == "predicted":
-        texts = {"Module": "overhead and page faults", "Predicted": format_s(outside_s)}
+        has_faults = analysis.prediction is not None and bool(analysis.prediction.page_faults)
+        outside = "overhead" + " and page faults" * has_faults
+        texts = {"Module": outside, "Predicted": format_s(outside_s)}
         sums.append(tuple(texts.get(each.column.heading, "") for each in parts))
     order = TITLES[times.kind] if times.whole_s else "bytes"
     free = len(analysis.operators) - times.total.calls

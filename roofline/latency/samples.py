@@ -127,6 +127,7 @@ class EarlierRun:
 
     ``measured_s`` is the median of whole passes in seconds, ``iqr_s`` their interquartile range (0
     for one pass); ``date`` is ISO 8601, ``origin`` the command, ``model`` its name there.
+    ``page_faults`` are those of a pass: none in a calibration.
     """
 
     measured_s: float
@@ -134,6 +135,7 @@ class EarlierRun:
     date: str
     origin: Origin
     model: str
+    page_faults: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.measured_s < math.inf:
@@ -181,6 +183,7 @@ def earlier_run(
                     date=run.date,
                     origin=run.origin,
                     model=run.model,
+                    page_faults=run.page_faults,
                 )
     return None
 

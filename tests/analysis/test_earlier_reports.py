@@ -65,6 +65,19 @@ def test_a_prediction_that_learned_from_it_says_so() -> None:
     assert said.endswith(" · 3.2 % below measured")
 
 
+def test_a_measurement_without_page_faults_is_compared_without_them() -> None:
+    # 27.4 ms and 10 ms of page faults.
+    faults = replace(PREDICTION, predicted_s=0.0374, high_s=0.0412, page_faults=3500)
+    known = replace(measured_before(), prediction=faults)
+    assert " · 32 % above measured" in facts_of(known.report())["Predicted"]
+    settled = replace(known, earlier=replace(EARLIER, page_faults=0.0))
+    assert "measured 28.3 ms earlier without page faults, predicted" in settled.summary
+    said = facts_of(settled.report())["Predicted"]
+    assert " · without page faults 27.4 ms · 3.2 % below measured" in said
+    of_faulting = replace(known, earlier=replace(EARLIER, page_faults=3500.0))
+    assert of_faulting.summary == known.summary
+
+
 def test_another_name_is_said_and_cannot_break_the_page() -> None:
     earlier = replace(EARLIER, model="timm:\x1b[31mnet", date="", iqr_s=0.0)
     said = facts_of(replace(measured_before(), earlier=earlier).report())["Measured"]
