@@ -211,7 +211,7 @@ class ProvenSearch:
 
 
 def _worst(failed: Sequence[Proof]) -> Proof:
-    return max(failed, key=lambda each: each.largest_error / each.limit)
+    return max(failed, key=lambda each: each.largest_error / (each.limit or math.ulp(0.0)))
 
 
 def _rollback_of(wrong: Application, worst: Proof) -> Refusal:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import inspect
 import json
 import pickle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -340,6 +342,77 @@ def test_a_module_called_with_two_shapes_has_a_graph_for_one_of_them() -> None:
         for analysis in (found.before, found.after)
     ]
     assert norms == [3, 1]
+
+
+@dataclasses.dataclass
+class Image:
+    x: torch.Tensor
+
+
+class OfImage(Norm):
+    def forward(self, image: Image, by: Any, mask: torch.Tensor) -> Any:  # pyright: ignore
+        is_flag = mask.dtype == torch.bool
+        x = super().forward(image.x) * (2 if isinstance(by, bool) else 3)
+        return Image(x[:, :3].masked_fill(mask, 0.5) if is_flag else x[:, :3] + mask)
+
+
+class Arguments(Branching):
+    """One module is called with dataclasses, and with equal numbers and masks of other types."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = OfImage(3)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        image, mask = Image(x), x[:, :3] > 0
+        for by, of in ((1, mask), (1, mask), (True, mask), (1, mask.long())):
+            image = self.one(image, by, of)
+        return self.between(image.x)
+
+
+def test_a_graph_is_for_types_of_arguments_and_contents_of_dataclasses() -> None:
+    model = Arguments()
+    found = searched(model)
+    assert [(each.path, each.calls, each.searched) for each in found.parts[1:]] == [("one", 4, 2)]
+    assert found.substitutions
+    assert equal(found.module, model, torch.randn(IMAGE))
+
+
+class Arrays(Branching):
+    """A module is called with arrays, which have no truth value."""
+
+    class Scaled(Norm):
+        def forward(self, x: torch.Tensor, by: Any) -> torch.Tensor:  # pyright: ignore
+            return super().forward(x)[:, :3] * float(by.sum())
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = self.Scaled(3)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.between(self.one(self.one(x, np.ones(3)), np.ones(3)))
+
+
+def test_a_module_with_arguments_that_no_graph_has_is_kept() -> None:
+    (_, kept, *_) = searched(Arrays()).parts
+    assert kept.path == "one"
+    assert "unsupported type ndarray" in kept.why
+
+
+class Rounding(Branching):
+    """A model in bfloat16 that runs in no other type, so its own rounding error is unknown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.to(torch.bfloat16)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return super().forward(x.bfloat16())
+
+
+def test_without_a_limit_only_equal_outputs_hold() -> None:
+    found = searched(Rounding())
+    assert any("rolled back" in each.why for each in found.rejected)
 
 
 def test_without_a_module_to_search_one_line_says_why(

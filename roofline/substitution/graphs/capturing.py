@@ -106,7 +106,8 @@ def structure_of(value: Any, tensors: list[Any], where: str) -> Structure:
         if issubclass(of, tuple) and hasattr(of, "_fields"):
             return inside(positions, sequence, "named tuple")
     if value is None or isinstance(value, _CONSTANTS):
-        return Structure(kind="constant", constant=value)
+        # 1, 1.0 and True are equal.
+        return Structure(kind="constant", constant=value, type=of)
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         raise ModelError(f"{where} is a number that depends on tensor values")
     fix = "use tensors, numbers, and tuples, lists, dictionaries or dataclasses of them"

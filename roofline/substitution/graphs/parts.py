@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from roofline.errors import ModelError, RooflineError, error_text
 from roofline.run import Run
 from roofline.substitution.graphs.building import build_module
-from roofline.substitution.graphs.capturing import CapturedModel, capture_graph
+from roofline.substitution.graphs.capturing import CapturedModel, capture_graph, structure_of
 from roofline.substitution.graphs.conversion import OVERWRITES_INPUTS
 from roofline.substitution.graphs.graph import INPUT, Graph, reachable
 from roofline.substitution.graphs.operators import Operators
@@ -30,14 +30,18 @@ from roofline.workload.inputs import InputRequest, Inputs
 
 
 def call_key(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Return what a graph depends on: shapes and strides of tensors, and other arguments."""
+    """Return what a graph depends on: shapes and strides of tensors, and other arguments.
 
-    def described(each: Any) -> Any:
-        if isinstance(each, torch.Tensor):
-            return each.shape, each.stride(), each.is_floating_point()
-        return type(each), each
-
-    return pytree.tree_map(described, (tuple(args), dict(kwargs)))
+    None: graphs cannot have such arguments.
+    """
+    tensors: list[torch.Tensor] = []
+    try:
+        structure = structure_of((tuple(args), dict(kwargs)), tensors, "an argument")
+    except ModelError:
+        return None
+    # Graphs are built in any floating type.
+    types = (None if each.is_floating_point() else each.dtype for each in tensors)
+    return structure, tuple((t.shape, t.stride(), of) for t, of in zip(tensors, types, strict=True))
 
 
 class SearchedPart(torch.nn.Module):
