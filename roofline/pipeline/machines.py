@@ -144,7 +144,8 @@ def load_predictor(
 def _generic(profile: HardwareProfile, run: Run, notes: tuple[str, ...]) -> Predictor | None:
     """Return the predictor of a CPU without calibration data: the generic model, if it holds."""
     calibration = calibration_of((), profile)
-    is_plain = not (run.train or run.autocast) and run.device == profile.device
+    is_plain = not (run.train or run.autocast or run.channels_last)
+    is_plain = is_plain and run.device == profile.device
     if not is_plain or calibration.prior is None:
         return None
     is_here = profile.host is not None and is_this_machine(profile)

@@ -59,7 +59,12 @@ CALLS = (call(4), call(9), call(4), call(4, "reduction"))
 def test_the_last_run_of_the_same_calls_is_found() -> None:
     runs = [kept(CALLS, time_s=1.0), kept(CALLS, time_s=2.0, model="other"), kept(CALLS[:3])]
     assert found(runs, CALLS[::-1]) == EarlierRun(
-        measured_s=2.0, iqr_s=0.1, date="2026-03-04", origin="calibrate", model="other"
+        measured_s=2.0,
+        iqr_s=0.1,
+        date="2026-03-04",
+        origin="calibrate",
+        model="other",
+        page_faults=0.0,
     )
     first = found(runs[:1], CALLS)
     assert first is not None and (first.model, first.measured_s) == ("net", 1.0)

@@ -195,7 +195,8 @@ def test_a_described_cpu_is_predicted_and_says_by_what() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"dtype": "bfloat16"}, {"train": True}, {"hardware": dram_profile()}]
+    "changes",
+    [{"dtype": "bfloat16"}, {"train": True}, {"channels_last": True}, {"hardware": dram_profile()}],
 )
 def test_what_was_not_measured_has_minimum_times_only(changes: dict[str, Any]) -> None:
     options: dict[str, Any] = {"hardware": "epyc-9654"} | changes
