@@ -69,6 +69,11 @@ class GenericCpu:
         passes = sum(each.passes for each in self.hosts)
         return f"generic CPU model, learned on {families} ({passes} passes)"
 
+    @property
+    def threads(self) -> int:
+        """Largest number of threads that was measured."""
+        return max(each for host in self.hosts for each in host.threads)
+
     def covers(self, features: OperatorFeatures) -> bool:
         """Return True if operators of a type were measured, and images in their layout.
 
@@ -86,8 +91,7 @@ class GenericCpu:
     def prediction(self, features: OperatorFeatures) -> Prediction:
         """Return the prediction of an operator on a host that was not measured."""
         time_s, factor = self.seconds(features), math.exp(Z_80 * self.deviation)
-        threads = max(each for host in self.hosts for each in host.threads)
-        is_known = bool({*kind_of(features)} & {*self.kinds}) and features.threads <= threads
+        is_known = bool({*kind_of(features)} & {*self.kinds}) and features.threads <= self.threads
         return Prediction(
             predicted_s=time_s,
             low_s=max(features.eager_min_time_s, time_s / factor),

@@ -80,6 +80,12 @@ class Predictor:
             )
             run, more = self.with_faults(base, placements, threads)
             notes += more
+            prior = None if self.calibration.has_runs else self.calibration.prior
+            if prior and threads > prior.threads:
+                notes.append(
+                    f"the generic CPU model was learned on 1 to {prior.threads} threads; {threads}"
+                    " are extrapolated"
+                )
         elif features:
             unknown = zip(features, found, strict=True)
             types = ", ".join(sorted({each.dtype for each, known in unknown if known is None}))

@@ -192,6 +192,9 @@ def test_a_described_cpu_is_predicted_and_says_by_what() -> None:
     assert note.endswith("run `roofline calibrate` on that machine")
     by_advice = roofline.advise(net(), SHAPE, hardware="epyc-9654", threads=2)
     assert by_advice.analysis.prediction == found.prediction
+    on_more = roofline.predict(net(), SHAPE, hardware="epyc-9654", threads=64)
+    assert any("1 to 2 threads; 64 are extrapolated" in each for each in on_more.warnings)
+    assert not any("extrapolated" in each for each in found.warnings)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +203,7 @@ def test_a_described_cpu_is_predicted_and_says_by_what() -> None:
 )
 def test_what_was_not_measured_has_minimum_times_only(changes: dict[str, Any]) -> None:
     options: dict[str, Any] = {"hardware": "epyc-9654"} | changes
-    found = roofline.analyze(net(), SHAPE, **options)
+    found = roofline.analyze(nn.Conv2d(3, 32, 3), (2, 3, 64, 64), **options)
     assert found.prediction is None
     assert found.totals.eager_min_time_s
 
