@@ -769,6 +769,7 @@ EARLIER = table(
         "date": (text, REQUIRED),
         "origin": (word("calibrate", "profile", "validate"), REQUIRED),
         "model": (text, REQUIRED),
+        "page_faults": (maybe(number), None),
     }
 )
 

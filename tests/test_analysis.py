@@ -290,6 +290,10 @@ FALSE: dict[str, tuple[Edit, str]] = {
         lambda d: d["earlier"].update(iqr_s=-1.0),
         "earlier: iqr_s must be a finite number from 0, got -1.0",
     ),
+    "negative page faults before": (
+        lambda d: d["earlier"].update(page_faults=-1.0),
+        "earlier: page_faults must be a finite number from 0, got -1.0",
+    ),
     "measured by nobody": (lambda d: d["earlier"].update(origin="hearsay"), "earlier"),
     "measured before and now": (
         lambda d: d.update(

@@ -105,6 +105,7 @@ def with_more(content: bytes) -> bytes:
         "date": "2026-03-04",
         "origin": "calibrate",
         "model": "resnet-like",
+        "page_faults": 12.0,
     }
     finding = {
         "rule": "foldable batch norm",

@@ -142,6 +142,8 @@ class EarlierRun:
             raise ValueError(f"measured_s must be a finite number above 0, got {self.measured_s}")
         if not 0 <= self.iqr_s < math.inf:
             raise ValueError(f"iqr_s must be a finite number from 0, got {self.iqr_s}")
+        if self.page_faults is not None and not 0 <= self.page_faults < math.inf:
+            raise ValueError(f"page_faults must be a finite number from 0, got {self.page_faults}")
 
 
 def earlier_run(
