@@ -245,7 +245,8 @@ def test_modules_and_types_of_models_side_by_side() -> None:
                 seen += 1
     assert seen == sum(map(len, by_type))
     parts = [part for row in data["module_alignment"][0]["rows"] for part in row["parts"] if part]
-    assert all(part["eager_min_time_s"] == part["time_s"] for part in parts)
+    # Predicted by the generic CPU model.
+    assert all(part["eager_min_time_s"] < part["time_s"] for part in parts)
     assert all(part["model_min_time_s"] is None for part in parts)
 
 

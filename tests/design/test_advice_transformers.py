@@ -108,7 +108,7 @@ def test_tables_made_twice_are_named_with_all_their_operators() -> None:
 
 def test_masks_of_the_shape_of_other_tensors_are_equal() -> None:
     def forward(_: nn.Module, x: torch.Tensor) -> torch.Tensor:
-        for _ in range(3):
+        for _layer in range(3):
             x = x + torch.ones_like(x).triu()
         return x
 
