@@ -372,3 +372,36 @@ def test_no_prediction_is_below_the_minimum_time(name: str, model: str) -> None:
     assert found.compiled_prediction is not None
     assert found.totals.model_min_time_s is not None
     assert found.compiled_prediction.predicted_s >= found.totals.model_min_time_s
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("machine", ["h100", "a100"])
+def test_no_convolution_exceeds_the_peak_of_a_board_for_hpc(machine: str, dtype: str) -> None:
+    found = roofline.analyze(
+        nn.Conv2d(256, 256, 3, padding=1),
+        "256x256x56x56",
+        hardware=machine,
+        dtype=dtype,
+        channels_last=True,
+    )
+    (row,) = [each for each in found.operators if each.macs]
+    peaks = {"h100": {"float16": 989.4e12, "float32": 494.7e12}}
+    peaks["a100"] = {"float16": 312e12, "float32": 156e12}
+    assert row.predicted_s and row.macs
+    assert 2 * row.macs / row.predicted_s < peaks[machine][dtype]
+
+
+def test_intervals_begin_at_the_minimum_time() -> None:
+    found = roofline.analyze(
+        nn.Conv2d(32, 32, 3, padding=1),
+        "256x32x56x56",
+        hardware="h100",
+        channels_last=True,
+    )
+    assert found.prediction and found.totals.eager_min_time_s
+    assert found.prediction.low_s >= found.totals.eager_min_time_s
+    assert all(
+        each.predicted_low_s >= each.eager_min_time_s
+        for each in found.operators
+        if each.predicted_low_s and each.eager_min_time_s
+    )

@@ -41,10 +41,14 @@ class Chip:
     assumed: tuple[str, ...] = ()
 
     @property
+    def is_hpc(self) -> bool:
+        """True if tensor cores multiply float64 as fast as CUDA cores float32."""
+        return self.tensor_flop_per_s.get("float64", 0.0) >= 0.9 * self.float32_flop_per_s
+
+    @property
     def architecture(self) -> str:
         """Generation of tensor cores, with ``"hpc"`` for fast float64 ones: ``"2 hpc"``."""
-        is_hpc = self.tensor_flop_per_s.get("float64", 0.0) >= 0.9 * self.float32_flop_per_s
-        return f"{self.generation} hpc" if is_hpc else f"{self.generation}"
+        return f"{self.generation} hpc" if self.is_hpc else f"{self.generation}"
 
     def gemm_flop_per_s(self, dtype: str) -> float | None:
         """Return the peak rate of matrix products in a type; None: no unit has it."""

@@ -68,7 +68,10 @@ class GpuPredictor:
                 f"{left} of {counted(len(at_work), 'operator')} are not predicted (no measurements"
                 f" of their type on such a GPU): {', '.join(names[:4])}"
             )
-        run = self.whole(known, len(placements)) if at_work and len(known) == len(at_work) else None
+        run = None
+        if known and len(known) == len(at_work):
+            least_s = sum(each.eager_min_time_s or 0.0 for each, _ in at_work)
+            run = self.whole(known, len(placements), least_s)
         return Predicted(operators=found, run=run, notes=tuple(notes))
 
     def predict_compiled(
@@ -93,7 +96,8 @@ class GpuPredictor:
             least_s.append(roof.memory_bound(level_bytes, written_bytes)[0] or 0.0)
         if not kernels or not self.learned.compiled:
             return None
-        return self.whole(self.kernels(kernels, least_s, compiled=True), len(kernels))
+        known = self.kernels(kernels, least_s, compiled=True)
+        return self.whole(known, len(kernels), sum(least_s))
 
     def operators(
         self, placements: Sequence[Placement], threads: int, /
@@ -144,7 +148,7 @@ class GpuPredictor:
         factor = math.exp(Z_80 * deviation)
         return Prediction(
             predicted_s=predicted_s,
-            low_s=predicted_s / factor,
+            low_s=max(predicted_s / factor, least_s),
             high_s=predicted_s * factor,
             samples=samples,
             distance=0.0,
@@ -164,9 +168,10 @@ class GpuPredictor:
         if subjects := ", ".join(dict.fromkeys(left)):
             yield f"extrapolated from {subjects}; intervals are wider"
 
-    def whole(self, known: Sequence[Prediction], calls: int) -> RunPrediction:
+    def whole(self, known: Sequence[Prediction], calls: int, least_s: float = 0.0) -> RunPrediction:
         """Return the prediction of a pass; the host dispatches while the GPU computes.
 
+        `least_s` is its minimum time.
         Its deviation is that of whole runs on chips left out, of similar and other architectures.
         Operators that this machine's own times correct err by kind: in sum at most as runs on other
         architectures.
@@ -200,7 +205,7 @@ class GpuPredictor:
         factor = math.exp(Z_80 * deviation)
         return RunPrediction(
             predicted_s=predicted_s,
-            low_s=predicted_s / factor,
+            low_s=max(predicted_s / factor, least_s),
             high_s=predicted_s * factor,
             operators_s=operators_s,
             overhead_s=predicted_s - operators_s,

@@ -101,6 +101,16 @@ class _Group:
         return self.chip.gemm_flop_per_s(self.type) or self.chip.float32_flop_per_s
 
     @property
+    def product_flop_per_s(self) -> float:
+        """Rate of large convolutions and attention on tensor cores, within the power limit.
+
+        Consumer boards clock above their data sheet, as shares above 1 show; those for HPC do not.
+        """
+        rate = self.chip.within_power(self.peak_flop_per_s, 1.0, is_tensor=True)
+        share = self.constants.share
+        return rate * (min(share, 1.0) if self.chip.is_hpc else share)
+
+    @property
     def streaming_bytes_per_s(self) -> float:
         """DRAM bandwidth that kernels reach on a chip of this generation."""
         return self.chip.dram_bytes_per_s * self.learned.streaming_share(self.chip.generation)
@@ -185,7 +195,7 @@ def _products(group: _Group) -> Array:
     inner = np.where(is_padded, padded, channels) * taps + group.constants.prologue
     outer = group.of("n") + group.constants.idle
     flop = 2 * group.of("batch") * group.of("m") * outer * inner
-    return group.joined(flop / group.peak_flop_per_s / group.constants.share, group.memory_s())
+    return group.joined(flop / group.product_flop_per_s, group.memory_s())
 
 
 def _attention(group: _Group) -> Array:
@@ -196,7 +206,7 @@ def _attention(group: _Group) -> Array:
     queries, keys = (np.ceil(group.of(each) / 64) * 64 for each in ("m", "n"))
     width = np.ceil(group.of("k") / 32) * 32
     scores = group.of("batch") * queries * keys
-    products_s = 4 * scores * width / group.peak_flop_per_s / group.constants.share
+    products_s = 4 * scores * width / group.product_flop_per_s
     blocks = group.of("batch") * np.ceil(queries / 128)
     unused = np.maximum(group.chip.multiprocessors / blocks, 1.0)
     busy_s = np.maximum(products_s, group.instructions_s(scores)) * unused
