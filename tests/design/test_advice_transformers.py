@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+import roofline
 from benchmarks import advice_flaws
 from roofline.analysis import Finding
 from roofline.design.advice.rules import findings_of
@@ -281,3 +282,13 @@ def test_measured_times_rank_and_rate_findings() -> None:
     assert (first.rule, first.basis) == ("attention written out", "measured at most")
     assert first.predicted_before_s == pytest.approx(1e-3, rel=0.1)
     assert "of measured time" in first.evidence
+
+
+def test_a_predicted_compiled_pass_is_what_compilation_saves() -> None:
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(8)))
+    advice = roofline.advise(model, "64x64", hardware="h100")
+    found = next(each for each in advice.analysis.findings if each.rule == "torch.compile")
+    prediction, compiled = advice.analysis.prediction, advice.analysis.compiled_prediction
+    assert prediction and compiled and found.basis == "estimate"
+    assert found.predicted_before_s == prediction.predicted_s
+    assert found.predicted_after_s == compiled.predicted_s
