@@ -115,9 +115,12 @@ class WeightFormat:
         match = _FORM.fullmatch(word)
         if match is None:
             known, shown = (*_FLOATS, *_NAMED), printable(text)[:40]
+            # int4 mostly names weight-only quantization.
+            meant = re.sub("int([1-7])", r"w\1a16", word)
+            hint = did_you_mean(meant, known if meant == word else [meant])
             raise InputError(
                 f"{argument('weights', shown)}: must be {', '.join(known)}, or a form such as"
-                f" w4a16{did_you_mean(word, known)}"
+                f" w4a16{hint}"
             )
         bits, activations = float(match[1]), int(match[2])
         if not 1 <= bits <= activations or bits == activations > 8:

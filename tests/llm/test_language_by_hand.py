@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from roofline.core.dtypes import dtype
+from roofline.errors import InputError
 from roofline.llm.architecture import Architecture
 from roofline.llm.formats import WeightFormat
 from roofline.llm.memory import Memory, cache_of
@@ -87,3 +88,8 @@ def test_llama_70b_on_eight_ranks() -> None:
     assert on.weight_bytes == LLAMA_70B // 8 + 2 * (2 * 128256 * 8192 // 8 + norms)
     # One KV head on each.
     assert cache_of(on.architecture, HALF).token_bytes == 80 * 2 * 1 * 128 * 2
+
+
+def test_int4_is_answered_by_weight_only_quantization() -> None:
+    with pytest.raises(InputError, match=r"did you mean 'w4a16'\?$"):
+        WeightFormat.parse("int4")
