@@ -16,6 +16,9 @@ from roofline.latency.samples import OperatorFeatures
 
 FILE = "generic.json"
 
+NAME = "generic CPU model"
+"""Source of its predictions."""
+
 OTHER = "other"
 """Name of the constants of all kinds that too few measurements have."""
 
@@ -67,7 +70,7 @@ class GenericCpu:
         """Description of the measurements behind predictions."""
         families = " and ".join(dict.fromkeys(each.family for each in self.hosts))
         passes = sum(each.passes for each in self.hosts)
-        return f"generic CPU model, learned on {families} ({passes} passes)"
+        return f"{NAME}, learned on {families} ({passes} passes)"
 
     @property
     def threads(self) -> int:
@@ -100,7 +103,7 @@ class GenericCpu:
             distance=0.0,
             is_extrapolated=not is_known,
             deviation=self.deviation,
-            learned_from="generic CPU model",
+            learned_from=NAME,
         )
 
 

@@ -10,6 +10,7 @@ from roofline.core.text import counted
 from roofline.latency.allocator import DEFAULT, Allocator
 from roofline.latency.calibration import Calibration
 from roofline.latency.features import features_of
+from roofline.latency.generic import NAME
 from roofline.latency.learning import Z_80
 from roofline.latency.prediction import FAULTS_MATTER, Predicted, Prediction, RunPrediction
 from roofline.latency.samples import EarlierRun, OperatorFeatures
@@ -70,8 +71,7 @@ class Predictor:
 
     def predict(self, placements: Sequence[Placement], threads: int, /) -> Predicted:
         """Return predictions of operators on a number of threads, and of their pass."""
-        features = _features(placements, threads)
-        found = self.calibration.predict(features, self.core_state)
+        features, found = self._predicted(placements, threads)
         known = [each for each in found if each is not None]
         run, notes = None, list(self.notes)
         if features and len(known) == len(found):
@@ -98,8 +98,24 @@ class Predictor:
         self, placements: Sequence[Placement], threads: int, /
     ) -> tuple[Prediction | None, ...]:
         """Return predictions of operators alone, without simulating the allocator."""
+        return _align(placements, self._predicted(placements, threads)[1])
+
+    def _predicted(
+        self, placements: Sequence[Placement], threads: int
+    ) -> tuple[list[OperatorFeatures], list[Prediction | None]]:
+        """Return features and predictions of operators that are not free.
+
+        The generic model predicts from FLOP: operators of unknown FLOP have none from it.
+        """
+        at_work = [each for each in placements if each.record.state is not State.FREE]
         features = _features(placements, threads)
-        return _align(placements, self.calibration.predict(features, self.core_state))
+        found = self.calibration.predict(features, self.core_state)
+        return features, [
+            None
+            if known and known.learned_from == NAME and each.record.state is State.UNKNOWN
+            else known
+            for each, known in zip(at_work, found, strict=True)
+        ]
 
     def with_faults(
         self, base: RunPrediction, placements: Sequence[Placement], threads: int

@@ -18,8 +18,10 @@ from roofline.latency.samples import OperatorFeatures
 from roofline.machine import catalog
 from roofline.machine.core_state import UNKNOWN
 from roofline.pipeline.validations import leave_one_out_predictors
+from roofline.workload.operators import State
 from tests.analysis.examples import dram_profile
 from tests.latency.samples import call_of, run_of, sample_of
+from tests.unknown_operator import mystery
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "generic_cpu.py"
 SHAPE = (1, 16, 32, 32)
@@ -215,3 +217,10 @@ def test_a_pass_is_the_sum_of_its_operators_and_their_overhead() -> None:
     rows = roofline.predict(net(), SHAPE, hardware=profile, threads=1).operators
     assert found.operators_s == pytest.approx(sum(each.predicted_s or 0 for each in rows))
     assert found.overhead_s == pytest.approx(len(rows) * shipped().overhead_s)
+
+
+def test_unknown_flop_is_not_taken_for_none() -> None:
+    found = roofline.analyze(lambda x: mystery(x).relu(), (64, 64), hardware="epyc-9654", threads=2)
+    unknown, relu = [each for each in found.operators if each.state is not State.FREE]
+    assert unknown.state is State.UNKNOWN and unknown.predicted_s is None
+    assert relu.predicted_s and found.prediction is None
