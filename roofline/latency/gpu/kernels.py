@@ -248,6 +248,9 @@ def _other(record: OperatorRecord) -> _Sizes:
         "k": float(width),
         "taps": float(math.prod(window) ** (2 if len(window) == 1 else 1)),
     }
+    if kind == "gather" and output:
+        # Of an embedding's table, only rows that are read.
+        sizes["elements"] = float(output.elements)
     if record.op in _WINDOWS and output:
         # Its threads loop over images and channels.
         sizes |= {"batch": float(math.prod(output.shape[:2])), "m": math.prod(output.shape[2:])}
