@@ -391,8 +391,15 @@ def main() -> None:
     parser.add_argument("--shipped", action="store_true")
     asked = parser.parse_args()
     data = measurements(asked.folder)
-    how = "constants that ship with the package" if asked.shipped else "each chip left out whole"
-    print(f"# Predictions on GPUs against public measurements\n\n{how}; `{Path(__file__).name}`")
+    how = "constants learned from all other chips"
+    if asked.shipped:
+        how = "the constants that ship with the package"
+    print(
+        f"# Predictions on GPUs against public measurements\n\nEach chip is predicted by {how}."
+        " Rerun: `python benchmarks/gpu_accuracy.py > benchmarks/gpu_accuracy.md` (about an hour on"
+        " two cores, most of it captures of timm). The forms of formulas were chosen with these"
+        " chips in view; only other chips test them ([gpu_predictors.md](gpu_predictors.md))."
+    )
     found = list(operators(data, is_shipped=asked.shipped))
     whole_table(found, asked.folder)
     operator_tables(found)

@@ -544,9 +544,14 @@ def learn(data: Data) -> Learned:
     units = (*CONVOLUTIONS, *ATTENTION, *DEPTHWISE)
     # Traces have few convolutions: their architecture counts as another one.
     for subject, kinds, types, known in (
-        ("models under AMP", units, (*HALF, "tf32"), eager),
+        ("convolutions and attention of models under AMP", units, (*HALF, "tf32"), eager),
         ("batched 16-bit products", ("batched gemm",), HALF, traced),
-        ("float32 attention, from 16 bits", (*ATTENTION, *DEPTHWISE), ("float32",), []),
+        (
+            "float32 attention and depthwise convolutions, from 16 bits",
+            (*ATTENTION, *DEPTHWISE),
+            ("float32",),
+            [],
+        ),
         ("other operators", (), PLAIN, eager + traced),
     ):
         errors = [
