@@ -285,8 +285,12 @@ def cast_weights() -> nn.Module:
 
 
 def kept_weights() -> nn.Module:
-    """Weights as they are used."""
-    return _layers("")
+    """Weights in the type of the products."""
+    model = _layers("casts")
+    for layer in model.children():
+        layer.up.to(torch.bfloat16)
+        layer.down.to(torch.bfloat16)
+    return model
 
 
 @dataclass(frozen=True, kw_only=True)

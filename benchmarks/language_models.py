@@ -1,15 +1,15 @@
-"""Prefill and decode of small language models: predicted, and held against the clock.
+"""Prefill and decode of small language models: predicted and measured times.
 
 Run it on a quiet machine that was calibrated (`roofline calibrate`):
 
-    python benchmarks/language_models.py /tmp/language            # goes on where it was
+    python benchmarks/language_models.py /tmp/language            # resumes
     python benchmarks/language_models.py /tmp/language --only decode
     python benchmarks/language_models.py /tmp/language --table    # only the table
-    python benchmarks/language_models.py /tmp/language --quick    # few passes; table in there
+    python benchmarks/language_models.py /tmp/language --quick    # few passes; table in FOLDER
 
-It writes language_models-HOST.md beside itself. Weights are random, in float32; a decode pass has a
-cache of random keys and values. Nothing is predicted from what was measured of models of the same
-family. Each row is measured twice, apart in time, in a process of its own.
+It writes language_models-HOST.md into its own folder. Weights are random, in float32; a decode pass
+has a cache of random keys and values. Predictions use no measurement of the same model family. Each
+row is measured twice, apart in time, in its own process.
 """
 
 from __future__ import annotations
@@ -158,16 +158,15 @@ def _computed(key: str, quick: bool) -> Row:
 
 def _lines(rows: Sequence[Row]) -> Iterable[str]:
     good = [row for row in rows if "error" not in row]
-    yield "# Prefill and decode against the clock"
+    yield "# Prefill and decode: predicted and measured times"
     yield ""
     yield about_the_machine() + " How to rerun: `benchmarks/language_models.py`."
     yield ""
     yield "Small models of random weights in float32, eager; a shape is width × layers. Prefill"
-    yield "reads so many tokens, decode makes one for each sequence behind so many. Predictions"
-    yield "were learned from models of other families. *Error*: prediction over clock, less one;"
-    yield "*again*: the same of a second measurement, which is what noise makes. *Of bound*: bound"
-    yield "over clock. *Copied*: what growing the cache reads and writes. Tokens are those made or"
-    yield "read, of all sequences."
+    yield "reads that many tokens per sequence; decode generates one after that many. Predictions"
+    yield "are learned from other model families. *Error*: predicted ÷ measured, less one;"
+    yield "*remeasured*: the same of a second measurement. *Minimum*: eager minimum time ÷"
+    yield "measured. *Cache copies*: traffic of growing the cache. Tokens/s of all sequences."
     yield ""
     yield from _summary(good)
     for threads in THREADS:
@@ -198,8 +197,8 @@ def _is_in_interval(row: Row) -> bool:
 
 def _summary(rows: Sequence[Row]) -> Iterable[str]:
     yield (
-        "| stage | threads | runs | predicted | mean error | median error | in interval |"
-        " bound over clock | operators below bound | noise |"
+        "| stage | threads | runs | predicted | MAPE | median error | in 80 % interval |"
+        " minimum ÷ measured | operators below minimum | noise floor |"
     )
     yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
     for stage in ("prefill", "decode"):
@@ -233,8 +232,8 @@ def _summed(stage: str, threads: int, rows: Sequence[Row]) -> str:
 
 def _table(rows: Sequence[Row]) -> Iterable[str]:
     yield (
-        "| model | parameters | tokens | batch | clock | predicted | from … to | error | again |"
-        " of bound | copied | tokens/s |"
+        "| model | parameters | tokens | batch | measured | predicted | 80 % interval | error |"
+        " remeasured | minimum | cache copies | tokens/s |"
     )
     yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
     for row in rows:
@@ -266,14 +265,14 @@ def _share(value: float | None) -> str:
 
 
 def _noticed(rows: Sequence[Row]) -> Iterable[str]:
-    """What was noticed while rows were measured, each thing once."""
+    """Yield the measurement conditions, each once."""
     found: dict[str, Any] = {}
     for row in rows:
         for each in (*row["conditions"], *(["rounds were disturbed"] * row["are_disturbed"])):
             found[each] = found.get(each, 0) + 1
     if found:
         yield ""
-        yield "Noticed:"
+        yield "Measurement conditions:"
         yield ""
         for what, count in found.items():
             yield f"* {what} ({count} row{'s' * (count > 1)})"

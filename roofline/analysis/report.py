@@ -61,6 +61,7 @@ from roofline.workload.formulas.convolution_algorithms import is_convolution
 
 _NAMED = 4
 _SMALL_SHARE = 0.0005  # Shares below it print as "< 0.1 %"
+_LAUNCH_BOUND = 0.5  # Share of dispatch in a pass
 
 _ALONE = "measured alone"
 """Source of a prediction that is not learned (`roofline.latency.prediction`)."""
@@ -110,7 +111,11 @@ def _times_of_pass(analysis: Analysis) -> Iterable[str]:
         yield f"measured {_earlier_time(analysis.earlier)} earlier{without}"
     if (prediction := analysis.prediction) is not None:
         middle, between = interval_text(prediction.predicted_s, prediction.low_s, prediction.high_s)
-        yield f"predicted {middle} (80 % interval {between})"
+        launches, overhead_s = "", prediction.overhead_s or 0.0
+        if overhead_s > _LAUNCH_BOUND * prediction.predicted_s:
+            share = format_percent(overhead_s / prediction.predicted_s)
+            launches = f"; launch-bound, {share} dispatch overhead"
+        yield f"predicted {middle} (80 % interval {between}{launches})"
     elif analysis.not_predicted:
         yield f"no predicted time ({printable(analysis.not_predicted)})"
 

@@ -91,6 +91,7 @@ def _whole_numbers(
             type=int,
         ),
         flag("--fused", "Assume that activations are fused into their operators."),
+        flag("--fullgraph", "Refuse partly captured models, as -o FILE.pt2 does."),
     ),
     *in_section(
         MEASURING,
@@ -137,20 +138,28 @@ def optimize(
 
     # Options that are not given take the defaults of the search.
     given = {name: each for name, each in {**run, **options}.items() if each is not None}
+    modules = [str(path) for path in output.files if path.suffix.lower() == ".pt2"]
+    given["fullgraph"] |= bool(modules)
     with progress_bar("Optimizing") as progress:
         result = optimize(model, force=output.force, progress=progress, say=print_stderr, **given)
     output.present(result, View(top=top))
-    modules = [str(path) for path in output.files if path.suffix.lower() == ".pt2"]
     content = "the original (no faster graph was found)" if result.is_kept else "the result"
     for path in modules:
         print_stderr(
             f"{path} contains {content}; load it with torch.export.load({path!r}).module()"
         )
+    own = {row.op for row in result.after.operators if not row.op.startswith(_OF_TORCH)}
+    if modules and own:
+        print_stderr(f"First import the module that defines {', '.join(sorted(own))}")
     if modules:
         print_stderr(
             f"Its weights are those of {model} as built: random, unless it loads trained ones; in"
             " Python, roofline.optimize(module, inputs) keeps the weights of a module"
         )
+
+
+_OF_TORCH = ("aten.", "prims.", "quantized.")
+"""Name spaces of operators that come with torch."""
 
 
 def _list_rules(names: str) -> None:

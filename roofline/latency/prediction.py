@@ -18,6 +18,9 @@ FAULTS_MATTER = 0.03
 BOUND_ONLY = "bound only"
 """Source of operators without a prediction, because calibration data has no similar ones."""
 
+NOT_PREDICTED = " operators are not predicted: "
+"""Part of the note on operators without predictions."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:

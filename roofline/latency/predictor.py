@@ -12,7 +12,13 @@ from roofline.latency.calibration import Calibration
 from roofline.latency.features import features_of
 from roofline.latency.generic import NAME
 from roofline.latency.learning import Z_80
-from roofline.latency.prediction import FAULTS_MATTER, Predicted, Prediction, RunPrediction
+from roofline.latency.prediction import (
+    FAULTS_MATTER,
+    NOT_PREDICTED,
+    Predicted,
+    Prediction,
+    RunPrediction,
+)
 from roofline.latency.samples import EarlierRun, OperatorFeatures
 from roofline.machine.core_state import CoreState
 from roofline.placement import Placement, Roof
@@ -24,9 +30,6 @@ from roofline.workload.page_faults import PageFaults, count_page_faults, fault_f
 _FAULT_DEVIATION = 0.2
 """Relative deviation of the time of a page fault over machine states: 2.0, 2.3, 2.4 and 3.4 µs were
 the medians of four measurements of one shared host within two hours."""
-
-TOO_FEW_SAMPLES = " operators are not predicted: too few samples"
-"""Part of the note on operators without predictions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,11 +90,17 @@ class Predictor:
                     " are extrapolated"
                 )
         elif features:
-            unknown = zip(features, found, strict=True)
-            types = ", ".join(sorted({each.dtype for each, known in unknown if known is None}))
-            count = f"{len(found) - len(known)} of {len(found)}"
-            setting = f"{types} on {counted(threads, 'thread')}"
-            notes.append(f"{count}{TOO_FEW_SAMPLES} in {setting}; run `roofline calibrate`")
+            at_work = [each.record for each in placements if each.record.state is not State.FREE]
+            left = [place for place, known in enumerate(found) if known is None]
+            types = ", ".join(sorted({features[place].dtype for place in left}))
+            reason = f"too few samples in {types} on {counted(threads, 'thread')}"
+            if not self.calibration.has_runs and all(
+                at_work[place].state is State.UNKNOWN for place in left
+            ):
+                names = sorted({at_work[place].op for place in left})
+                reason = f"the generic CPU model needs the FLOP of {', '.join(names)}"
+            count = f"{len(left)} of {len(found)}"
+            notes.append(f"{count}{NOT_PREDICTED}{reason}; run `roofline calibrate`")
         return Predicted(operators=_align(placements, found), run=run, notes=tuple(notes))
 
     def operators(

@@ -173,7 +173,7 @@ def _fits(language: Language) -> str:
         verdict = f"{_FITS[footprint.fit]}: {size} ({source})"
         if footprint.weight_bytes > memory.size_bytes:
             return f"{verdict} · weights alone exceed it"
-        verdict += f" · up to {counted(footprint.max_sequences or 0, 'sequence')}"
+        verdict += f" · without copies up to {counted(footprint.max_sequences or 0, 'sequence')}"
     else:
         verdict = fit_words(footprint)
         if footprint.weight_bytes > memory.size_bytes:
@@ -452,7 +452,9 @@ def _notes(language: Language) -> Iterable[str]:
         " sequence of the batch: an engine may serve others earlier"
     )
     if any(each.analysis for each in language.stages):
-        yield "transformers: eager minimum time of its operators"
+        yield "transformers: eager minimum time of its operators, for the first batch and context"
+    if any(each.stage == "prefill" for each in language.stages):
+        yield "prefill: FLOP of the whole attention rectangle, minimum times of its causal half"
     if any(each.spread for each in language.stages):
         yield (
             "distinct experts depend on the text: uniform routing is an upper limit of the mean,"

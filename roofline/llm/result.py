@@ -262,6 +262,10 @@ def _served(stage: ServedStage) -> str:
     )
 
 
+_RESERVE = 0.1
+"""Share of memory that vLLM leaves to CUDA and buffers: ``gpu_memory_utilization`` of 0.9."""
+
+
 def fit_words(footprint: Footprint) -> str:
     """Return ``"yes, 11.2 GiB left, up to 93 sequences"``."""
     memory = footprint.memory
@@ -274,7 +278,9 @@ def fit_words(footprint: Footprint) -> str:
     room = f"up to {counted(footprint.max_sequences or 0, 'sequence')}"
     if left < 0:
         return f"no, {-left / 2**30:.3g} GiB too large, {room}"
-    return f"yes, {left / 2**30:.3g} GiB left, {room}"
+    tight = f" (engines keep {format_percent(_RESERVE)} free by default)"
+    tight *= left < _RESERVE * memory.size_bytes
+    return f"yes, {left / 2**30:.3g} GiB left{tight}, {room}"
 
 
 def _verdict(stage: StageResult) -> str:

@@ -92,6 +92,7 @@ class _Optimizer:
     search: Callable[..., SearchResult]
     baseline: Baseline | None
     rounds: int | None
+    fullgraph: bool
     force: bool
     progress: Progress
     say: Say
@@ -115,6 +116,9 @@ class _Optimizer:
         try:
             model = capture_graph(typed, args, kwargs, name=name, operators=operators)
         except ModelError as error:
+            if self.fullgraph:
+                option = argument("fullgraph")
+                raise ModelError(f"{error}; without {option}, its modules are searched") from error
             parts = capture_parts(typed, given, asked.run, operators, name=name, whole=error)
             model, subject, given = parts.captured, parts.module, parts.inputs
 
@@ -321,6 +325,7 @@ def optimize(
     measure: bool | None = None,
     rounds: int | None = None,
     time_limit_s: float | None = DEFAULT_TIME_LIMIT_S,
+    fullgraph: bool = False,
     force: bool = False,
     progress: Progress | None = None,
     say: Say | None = None,
@@ -350,6 +355,8 @@ def optimize(
         measure: time original and result end to end; None: if the machine is this one.
         rounds: number of timing rounds; None: 7.
         time_limit_s: maximum search time in seconds; None: unlimited.
+        fullgraph: refuse models that cannot be captured as a whole, as files (.pt2) need them.
+            False: search those of their modules that can.
         force: time despite load from other processes.
         progress: called with the fraction done and the current step.
         say: called with messages about waits.
@@ -363,7 +370,8 @@ def optimize(
         HardwareError: unknown hardware, or no data for the cost.
         MeasurementError: timings are disturbed by other processes.
     """
-    check_switches(fused=fused, measure=measure is not None and measure, force=force)
+    is_measured = measure is not None and measure
+    check_switches(fused=fused, measure=is_measured, fullgraph=fullgraph, force=force)
     check_functions(progress=progress, say=say)
     options = RunOptions.of(inputs, **run)
     timings = argument("baseline", baseline) if baseline == "compile" else ""
@@ -401,6 +409,7 @@ def optimize(
         ),
         baseline=baseline if is_timed else None,
         rounds=rounds,
+        fullgraph=fullgraph,
         force=force,
         progress=monotonic(progress),
         say=say or silent,

@@ -16,7 +16,7 @@ from roofline.errors import InputError, argument
 from roofline.latency.features import features_of
 from roofline.latency.measuring.rounds import Gauges
 from roofline.latency.prediction import Predicted, Prediction, RunPrediction
-from roofline.latency.predictor import TOO_FEW_SAMPLES, Predictor
+from roofline.latency.predictor import NOT_PREDICTED, Predictor
 from roofline.latency.samples import IsolatedSample
 from roofline.latency.store import Store
 from roofline.machine import catalog
@@ -261,7 +261,7 @@ def predict(
     if not is_without:
         return found
     # One reason is enough.
-    notes_on_samples = [each for each in found.warnings if TOO_FEW_SAMPLES in each]
+    notes_on_samples = [each for each in found.warnings if NOT_PREDICTED in each]
     return replace(
         found,
         not_predicted=next(iter(notes_on_samples), why_not_predicted(found)),

@@ -220,7 +220,10 @@ def test_a_pass_is_the_sum_of_its_operators_and_their_overhead() -> None:
 
 
 def test_unknown_flop_is_not_taken_for_none() -> None:
-    found = roofline.analyze(lambda x: mystery(x).relu(), (64, 64), hardware="epyc-9654", threads=2)
+    found = roofline.predict(lambda x: mystery(x).relu(), (64, 64), hardware="epyc-9654", threads=2)
     unknown, relu = [each for each in found.operators if each.state is not State.FREE]
     assert unknown.state is State.UNKNOWN and unknown.predicted_s is None
     assert relu.predicted_s and found.prediction is None
+    assert "needs the FLOP of roofline_tests.mystery; run `roofline calibrate`" in (
+        found.not_predicted
+    )

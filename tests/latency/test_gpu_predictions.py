@@ -276,6 +276,35 @@ def test_an_architecture_without_measurements_is_extrapolated() -> None:
     assert widths[0] == pytest.approx(2 * widths[1], rel=1e-4)
 
 
+def test_a_pass_that_the_host_dispatches_slowly_is_launch_bound() -> None:
+    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(50)))
+
+    found = roofline.advise(model, (8, 64), hardware="h100")
+
+    run = found.analysis.prediction
+    assert run is not None
+    assert run.overhead_s is not None
+    assert run.overhead_s > 0.5 * run.predicted_s
+    assert "launch-bound" in found.analysis.summary
+    (finding,) = [each for each in found.findings if each.rule == "dispatch overhead"]
+    assert finding.saving_s == pytest.approx(run.overhead_s)
+    assert "CUDA graphs" in finding.change
+
+
+def test_a_pass_that_kernels_limit_is_not_launch_bound() -> None:
+    found = roofline.advise(nn.Linear(8192, 8192), (8192, 8192), hardware="h100")
+
+    assert "launch-bound" not in found.analysis.summary
+    assert "dispatch overhead" not in {each.rule for each in found.findings}
+
+
+def test_operators_of_unknown_flop_leave_the_pass_without_a_prediction_and_a_fix() -> None:
+    found = roofline.predict(lambda x: mystery(x).relu(), (8, 64), hardware="h100")
+
+    assert found.prediction is None
+    assert "unknown FLOP of roofline_tests.mystery; add a formula" in found.not_predicted
+
+
 @pytest.mark.parametrize("name", ["mi300x", "m2-ultra"])
 def test_machines_without_similar_measurements_have_minimum_times_only(name: str) -> None:
     found = roofline.analyze(net(), SHAPE, hardware=name)

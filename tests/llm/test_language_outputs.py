@@ -78,7 +78,7 @@ def test_the_cache_has_a_row_for_layers_that_keep_alike() -> None:
 
 def test_memory_comes_with_what_else_would_fit() -> None:
     said = facts(language())
-    assert said["Fits"].startswith("yes: 1.00 GB (--memory) · up to ")
+    assert said["Fits"].startswith("yes: 1.00 GB (--memory) · without copies up to ")
     assert "peak of transformers 700 MB" in said["Memory"]
     assert facts(language(memory=680_000_000))["Fits"].startswith("only without copies")
     alone = "no: 100 MB (--memory) · weights alone exceed it"
@@ -86,7 +86,7 @@ def test_memory_comes_with_what_else_would_fit() -> None:
     # Weights of 600 MB leave 20 MB. A token takes 8 x 2 x 4 x 64 numbers in the cache and 2 x 1024
     # on its way, of 4 B: 24,576 B, 12.6 MB for 512.
     few = facts(language(memory=620_000_000))["Fits"]
-    room = "up to 1 sequence of 512 tokens · or 203 tokens at batch 4"
+    room = "without copies up to 1 sequence of 512 tokens · or 203 tokens at batch 4"
     assert few == f"no: 620 MB (--memory) · {room}"
     assert facts(language(memory=None))["Fits"].startswith("unknown")
     assert "do not fit into 100 MB" in language(memory=10**8).summary
@@ -169,6 +169,9 @@ def test_the_headline_of_a_paged_engine() -> None:
     # Of 10^9 B, 600 MB of weights, 33.6 MB of KV cache and 528 kB of activations.
     assert "fits: yes, 0.341 GiB left, up to 46 sequences" in said
     assert not grids(of, "Stages")
+    # 634 MB leave 20 of 654 MB.
+    tight = language(engine="paged", memory=654_000_000).summary
+    assert "fits: yes, 0.0185 GiB left (engines keep 10.0 % free by default), up to" in tight
     assert "unknown, --memory" in language(engine="paged", memory=None).summary
     # Of 600 MB, 500 MB are too many.
     few = language(engine="paged", memory=10**8).summary

@@ -473,6 +473,27 @@ def test_results_are_pickled_saved_and_read_back(tmp_path: Path) -> None:
         found.save(tmp_path / "found.pt2")
 
 
+def test_one_graph_is_refused_before_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def searched_anyway(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("roofline.pipeline.optimizing.ProvenSearch", searched_anyway)
+    monkeypatch.setattr("roofline.pipeline.optimizing.check_bench", lambda **_: None)
+    with pytest.raises(ModelError, match=r"without fullgraph, its modules are searched"):
+        optimize(Branching(), IMAGE, hardware=MACHINE, fullgraph=True)
+    file, model = tmp_path / "found.pt2", tmp_path / "net.py"
+    model.write_text(
+        "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n"
+        "        return x.relu() if x.sum() > 0 else x\n"
+    )
+    words = ("--input", "2x3", "--hardware", "v100", "-o", str(file))
+    assert run(["optimize", f"{model}:Net", *words]) == 2
+    assert "without --fullgraph, its modules are searched" in capsys.readouterr().err
+    assert not file.exists()
+
+
 class Breaking(Branching):
     """Raises on real tensors, behind its first module."""
 

@@ -132,9 +132,13 @@ class Advice(Result):
         # Upper limits and minimum times may be far from actual savings.
         hedged = (*LIMITS, *MINIMUMS)
         best = next((each for each in hopeful if each.basis not in hedged), hopeful[0])
-        others = len(self.findings) - 1
+        texts = {best.rule: _saving(analysis, best)}
+        largest = max(hopeful, key=lambda each: each.saving_s or 0.0)
+        if largest.basis in LIMITS:
+            texts.setdefault(largest.rule, _saving(analysis, largest))
+        others = len(self.findings) - len(texts)
         more = f", and {counted(others, 'more finding')}" if others else ""
-        return f"{model}: {best.rule} {_saving(analysis, best)}{more}"
+        return f"{model}: {'; '.join(f'{rule} {saving}' for rule, saving in texts.items())}{more}"
 
     def blocks(self, view: View) -> Iterable[Block]:
         """Return facts, longest layers, findings with evidence and changes, and other options."""

@@ -52,7 +52,12 @@ _FEW = 5  # Minimum number of calls
 
 
 def dispatch_bound(subject: Subject) -> list[Proposal]:
-    """Find operators near the dispatch overhead whose work takes less than half of it."""
+    """Find operators near the dispatch overhead whose work takes less than half of it.
+
+    On a GPU, find passes that the host dispatches more slowly than kernels run.
+    """
+    if launch_bound := _launch_bound(subject):
+        return launch_bound
     floors = _floors(subject)
     rows = [
         row
@@ -76,6 +81,23 @@ def dispatch_bound(subject: Subject) -> list[Proposal]:
         f" {format_s(taken_s / len(rows))} each, {subject.share(rows)}; minimum time"
         f" {format_s(least_s / len(rows))} each, dispatch overhead {calls}",
         change="use fewer, larger operators: a larger batch, fused layers, torch.compile",
+    )
+
+
+def _launch_bound(subject: Subject) -> list[Proposal]:
+    prediction = subject.analysis.prediction
+    if prediction is None or not prediction.overhead_s or subject.analysis.run.device == "cpu":
+        return []
+    whole_s, kernels_s = prediction.predicted_s, prediction.operators_s
+    return subject.finding(
+        "dispatch overhead",
+        (),
+        Saving(before_s=whole_s, after_s=kernels_s),
+        basis="at most",
+        evidence=f"the host dispatches {counted(len(subject.rows), 'operator')} in"
+        f" {format_s(whole_s)}, kernels take {format_s(kernels_s)} (predicted)",
+        change='use CUDA graphs (torch.compile with mode="reduce-overhead"), a larger batch,'
+        " or fewer and larger operators",
     )
 
 

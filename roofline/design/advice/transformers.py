@@ -383,7 +383,8 @@ COMPILED = "torch.compile"
 def compilation(subject: Subject) -> list[Proposal]:
     """Find the time that compilation saves: predicted, else that of fused kernels at most.
 
-    These go down to their minimum times; products take as long as before.
+    These go down to their minimum times, without time outside operators (dispatch overhead, page
+    faults); products take as long as before.
     """
     kernels: dict[int, list[OperatorRow]] = {}
     for row in subject.working:
@@ -399,8 +400,11 @@ def compilation(subject: Subject) -> list[Proposal]:
             saved_s += max(0.0, subject.taken_s(rows) - least_s)
         byte += sum(row.traffic_bytes for row in rows)
         fused_byte += sum(row.fused_bytes or 0 for row in rows)
+    if saved_s <= 0:
+        return []
     number = sum(map(len, fused.values()))
-    after_s = max(0.0, subject.pass_s - saved_s)
+    outside_s = max(0.0, subject.pass_s - subject.taken_s(subject.working))
+    after_s = max(0.0, subject.pass_s - saved_s - outside_s)
     compiled = None if subject.is_measured else subject.analysis.compiled_prediction
     if compiled is not None:
         after_s = min(subject.pass_s, compiled.predicted_s)

@@ -14,7 +14,7 @@ from roofline.latency.gpu.kernels import Kernel, fused_kernel_of, has_formula, k
 from roofline.latency.gpu.learned import Learned, shipped
 from roofline.latency.gpu.times import group_of, prior_deviation, seconds, start_s
 from roofline.latency.learning import Z_80
-from roofline.latency.prediction import Predicted, Prediction, RunPrediction
+from roofline.latency.prediction import NOT_PREDICTED, Predicted, Prediction, RunPrediction
 from roofline.latency.samples import EarlierRun
 from roofline.placement import Placement, Roof
 from roofline.run import Run
@@ -24,6 +24,9 @@ from roofline.workload.residency import trace_residency
 
 _OWN = "on this machine"
 """End of the words on measurements of the predicted machine itself."""
+
+_NAMED = 4
+"""Operators named in a note."""
 
 _HOST_DEVIATION = 0.4
 """Deviation of the logarithm of the time of dispatch: hosts differ by twice and more."""
@@ -62,12 +65,12 @@ class GpuPredictor:
         known = [prediction for _, prediction in at_work if prediction is not None]
         notes = list(self._notes(at_work))
         if len(known) < len(at_work):
-            names = sorted({each.record.op for each, found in at_work if found is None})
-            left = len(at_work) - len(known)
-            notes.append(
-                f"{left} of {counted(len(at_work), 'operator')} are not predicted (no measurements"
-                f" of their type on such a GPU): {', '.join(names[:4])}"
-            )
+            left = [each.record for each, found in at_work if found is None]
+            names = ", ".join(sorted({each.op for each in left})[:_NAMED])
+            reason = f"no measurements of their type on such a GPU: {names}"
+            if all(each.state is State.UNKNOWN for each in left):
+                reason = f"unknown FLOP of {names}; add a formula (docs/how-to/formulas.md)"
+            notes.append(f"{len(left)} of {len(at_work)}{NOT_PREDICTED}{reason}")
         run = None
         if known and len(known) == len(at_work):
             least_s = sum(each.eager_min_time_s or 0.0 for each, _ in at_work)
