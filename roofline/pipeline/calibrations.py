@@ -245,6 +245,7 @@ def calibrate(
         dtypes = ("float32",)
     progress_note = _QUICK_NOTE if quick else _PROGRESS_NOTE
     tell = say or silent
+    changed = ""
     skipped: list[str] = []
     interrupted = False
     with (
@@ -260,10 +261,15 @@ def calibrate(
                 store.keep_note(each, "[]")
         # The budget excludes waiting for other measurements.
         begin = clock()
-        before = len(calibration_of(store.runs(), here.profile).runs)
+        before = calibration_of(store.runs(), here.profile).runs
         done = _progress(store, progress_note)
+        known = next((each for each in pending_steps(models(), kinds, set()) if each.key in done), None)
         try:
-            for steps in _steps(kinds, done, begin, budget_s, clock, quick=quick):
+            for number, steps in enumerate(_steps(kinds, done, begin, budget_s, clock, quick=quick)):
+                if number == 0 and known is not None:
+                    changed = _change(before, run(measure_steps, here, [known], counts))
+                    if changed:
+                        tell(changed)
                 if progress is not None:
                     fraction = min(1.0, (clock() - begin) / budget_s)
                     progress(fraction, f"{steps[0].case.name} {steps[0].dtype}")
@@ -292,14 +298,46 @@ def calibrate(
         operators=sum(len(each.operators) for each in runs),
         models=len({each.model for each in runs if each.family != DESIGN}),
         families=len({each.family for each in runs if each.family != DESIGN}),
-        new_runs=len(runs) - before,
+        new_runs=len(runs) - len(before),
         seconds=seconds,
         held_out=() if interrupted else _held_out_errors(calibration),
         skipped=tuple(skipped),
         interrupted=interrupted,
         file=str(host_latency_file()),
-        warnings=(*here.conditions, *here.notes, *notes),
+        warnings=(*here.conditions, *here.notes, *notes, *filter(None, [changed])),
     )
+
+
+_CHANGED = 1.25
+"""Ratio of two times of a model from which the machine is reported to have another speed."""
+
+
+def _change(before: Sequence[RunSample], again: Sequence[list[RunSample] | str]) -> str:
+    """Return a warning if a model takes another time than in earlier runs, else ``""``.
+
+    Virtual machines move between hosts; data of both would make predictions of neither.
+    """
+    earlier = {_setting(each): each.end_to_end_s for each in before}
+    repeated = [
+        each
+        for runs in again
+        if not isinstance(runs, str)
+        for each in runs
+        if _setting(each) in earlier
+    ]
+    if not repeated:
+        return ""
+    ratio = float(np.median([each.end_to_end_s / earlier[_setting(each)] for each in repeated]))
+    if 1 / _CHANGED < ratio < _CHANGED:
+        return ""
+    return (
+        f"{repeated[0].model} takes {ratio:.2f} times as long as in earlier calibrations;"
+        f" {argument('fresh')} discards their data"
+    )
+
+
+def _setting(run: RunSample) -> tuple[object, ...]:
+    return run.model, run.dtype, run.batch, run.threads, run.channels_last
 
 
 def _steps(

@@ -263,8 +263,33 @@ def test_an_interrupted_calibration_goes_on_where_it_was(
     again = calibrate(dtypes=("float32",))
     assert not again.interrupted
     assert set(measured) | set(before) == ALL
-    assert set(measured) & set(before) == set()
+    # One is repeated, to compare the speed of the machine.
+    assert set(measured) & set(before) == {SUBJECTS[0].name}
     assert again.runs == 8
+
+
+@pytest.mark.parametrize(("factor", "count"), [(1.0, 0), (1.2, 0), (2.0, 1), (0.5, 1)])
+def test_another_speed_than_that_of_earlier_calibrations_is_reported(
+    factor: float, count: int, measured: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken:
+        fail(measured, broken, SUBJECTS[2].name, KeyboardInterrupt())
+        calibrate(dtypes=("float32",))
+    earlier_s = {each.model: each.end_to_end_s for each in stored()}
+    really, said = calibrations.measure_step, list[str]()
+
+    def measure_step(here: Any, step: Any, teams: Any) -> list[RunSample]:
+        return [
+            replace(each, end_to_end_s=factor * earlier_s.get(each.model, each.end_to_end_s))
+            for each in really(here, step, teams)
+        ]
+
+    monkeypatch.setattr(calibrations, "measure_step", measure_step)
+    found = calibrate(dtypes=("float32",), say=said.append)
+    words = f"{SUBJECTS[0].name} takes {factor:.2f} times as long as in earlier calibrations"
+    assert [each.partition(";")[0] for each in said] == [words] * count
+    assert {*said} <= {*found.warnings}
+    assert found.runs == 8
 
 
 @pytest.mark.parametrize("error", [ModelError("cannot be built"), MemoryError()])
