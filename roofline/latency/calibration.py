@@ -244,9 +244,10 @@ class Calibration:
         groups = grouped(filter(self._is_known, features), _key)
         for (group, dtype, threads), chosen in groups.items():
             model = self.group_model(group, dtype, threads)
-            is_known = (dtype, threads) in self._measured_calls
-            if model is None and (is_known or not _is_computed_in(dtype)):
-                model = self.group_model(_POOLED, dtype if is_known else "", threads)
+            if model is None and (dtype, threads) in self._measured_calls:
+                model = self.group_model(_POOLED, dtype, threads)
+            if model is None and not _is_computed_in(dtype):
+                model = self.group_model(_POOLED, "", threads)
             if model is None:
                 continue
             predicted = model.predict(chosen, core_to_core if threads > 1 else 0.0)

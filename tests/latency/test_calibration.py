@@ -398,6 +398,14 @@ def test_on_one_thread_it_does_not_matter_where_the_other_core_is() -> None:
     assert {each.core_to_core for each in kind.examples} == {0.0}
 
 
+def test_few_calls_on_indices_leave_other_groups_of_them_predicted() -> None:
+    asked = facts(12.0, dtype="int64", group="sorting")
+    few = run("design", [facts(size, dtype="int64", group="indexing") for size in (11, 13)])
+    for known in (runs(), [*runs(), few]):
+        (found,) = Calibration(known).predict([asked])
+        assert found is not None and found.is_extrapolated
+
+
 def test_int8_is_never_told_from_floats() -> None:
     """Codes are no indices: what floats take says nothing of them."""
     asked = facts(12.0, dtype="int8")
