@@ -263,11 +263,12 @@ def calibrate(
         begin = clock()
         before = calibration_of(store.runs(), here.profile).runs
         done = _progress(store, progress_note)
-        known = next((each for each in pending_steps(models(), kinds, set()) if each.key in done), None)
+        repeated = [each for each in pending_steps(models(), kinds, set()) if each.key in done][:1]
         try:
-            for number, steps in enumerate(_steps(kinds, done, begin, budget_s, clock, quick=quick)):
-                if number == 0 and known is not None:
-                    changed = _change(before, run(measure_steps, here, [known], counts))
+            for steps in _steps(kinds, done, begin, budget_s, clock, quick=quick):
+                if repeated:
+                    changed = _change(before, run(measure_steps, here, repeated, counts))
+                    repeated = []
                     if changed:
                         tell(changed)
                 if progress is not None:
