@@ -93,14 +93,15 @@ class Predictor:
             at_work = [each.record for each in placements if each.record.state is not State.FREE]
             left = [place for place, known in enumerate(found) if known is None]
             types = ", ".join(sorted({features[place].dtype for place in left}))
-            reason = f"too few samples in {types} on {counted(threads, 'thread')}"
+            setting = f"{types} on {counted(threads, 'thread')}"
+            reason = f"too few samples in {setting}; run `roofline calibrate`"
             if not self.calibration.has_runs and all(
                 at_work[place].state is State.UNKNOWN for place in left
             ):
-                names = sorted({at_work[place].op for place in left})
-                reason = f"the generic CPU model needs the FLOP of {', '.join(names)}"
+                names = ", ".join(sorted({at_work[place].op for place in left}))
+                reason = f"unknown FLOP of {names}; add a formula (docs/how-to/formulas.md)"
             count = f"{len(left)} of {len(found)}"
-            notes.append(f"{count}{NOT_PREDICTED}{reason}; run `roofline calibrate`")
+            notes.append(f"{count}{NOT_PREDICTED}{reason}")
         return Predicted(operators=_align(placements, found), run=run, notes=tuple(notes))
 
     def operators(

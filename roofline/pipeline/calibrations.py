@@ -58,9 +58,6 @@ def calibration_dtypes(
     half = ("bfloat16",) * computes_in_bfloat16(profile)
     int8 = (INT8,) * _has(profile, _NATIVE_INT8)
     chosen = tuple(dict.fromkeys(dtypes or ("float32", *half, *int8)))
-    for each in chosen:
-        if each != INT8:
-            RunOptions(dtype=each)
     problem = int8_problem() if INT8 in chosen else ""
     if problem and dtypes:
         raise InputError(f"{argument('dtypes', INT8)}: {problem}; leave it out")
@@ -243,6 +240,9 @@ def calibrate(
         budget_s = QUICK_BUDGET_S if quick else BUDGET_S
     if quick and not dtypes:
         dtypes = ("float32",)
+    for each in dtypes or ():
+        if each != INT8:
+            RunOptions(dtype=each)
     progress_note = _QUICK_NOTE if quick else _PROGRESS_NOTE
     tell = say or silent
     changed = ""

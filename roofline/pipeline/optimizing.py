@@ -118,7 +118,8 @@ class _Optimizer:
         except ModelError as error:
             if self.fullgraph:
                 option = argument("fullgraph")
-                raise ModelError(f"{error}; without {option}, its modules are searched") from error
+                why = f"its modules are searched without {option} and .pt2 files"
+                raise ModelError(f"{error}; {why}") from error
             parts = capture_parts(typed, given, asked.run, operators, name=name, whole=error)
             model, subject, given = parts.captured, parts.module, parts.inputs
 

@@ -78,6 +78,10 @@ _DRAWS = aten(
     " randint_like random"
 )
 """Independent elements, from stateless generators (Philox)."""
+_RANDOM = _DRAWS | aten(
+    "_fused_dropout _sample_dirichlet _standard_gamma binomial cauchy geometric log_normal"
+    " multinomial normal_functional poisson randperm"
+)
 
 _BY_TYPE = {
     "pointwise": Kind.ELEMENTWISE,
@@ -124,7 +128,7 @@ def is_concatenation(record: OperatorRecord) -> bool:
 
 def is_random(record: OperatorRecord) -> bool:
     """True if the result differs from pass to pass."""
-    return record.op.removesuffix("_") in _DRAWS
+    return record.op.removesuffix("_") in _RANDOM
 
 
 def rows_of(record: OperatorRecord) -> int:
@@ -145,12 +149,13 @@ def rows_of(record: OperatorRecord) -> int:
 def row_is_on_chip(record: OperatorRecord) -> bool:
     """True if a row is contiguous, at the end of its operand, and fits on chip."""
     spec, rows = record.inputs[0], rows_of(record)
-    if not rows or record.op.removesuffix("_") in _BATCH_NORMS or not _ends_with_row(record):
+    if not rows or record.op.removesuffix("_") in _BATCH_NORMS or not ends_with_row(record):
         return False
     return spec.dtype.byte(spec.elements // rows) <= ROW_ON_CHIP_BYTE
 
 
-def _ends_with_row(record: OperatorRecord) -> bool:
+def ends_with_row(record: OperatorRecord) -> bool:
+    """True if the dimensions that an operator sums up, or sweeps, are the last ones."""
     shape, dims = record.inputs[0].shape, record.attributes.get("dim")
     if "normalized_shape" in record.attributes or "group" in record.attributes or dims is None:
         return True

@@ -75,6 +75,48 @@ def test_a_router_between_linear_layers_is_no_attention() -> None:
     assert "attention written out" not in found_in(model, 64, 64)
 
 
+def attended(
+    scores: Callable[[torch.Tensor], torch.Tensor] = lambda s: s,
+    softmax: Callable[[torch.Tensor], torch.Tensor] = lambda s: s.softmax(-1),
+    values: Callable[[torch.Tensor, torch.Tensor], Any] = torch.matmul,
+) -> nn.Module:
+    return Given(
+        lambda _, x: values(softmax(scores((x * 1.5) @ (x * 2.5).transpose(-2, -1))), x * 3.5)
+    )
+
+
+NOT_ATTENTION = {
+    "soft cap": attended(lambda s: 30 * torch.tanh(s / 30)),
+    "second softmax": attended(lambda s: s.softmax(-1)),
+    "scores by scores": attended(lambda s: s * s.sigmoid()),
+    "softmax over queries": attended(softmax=lambda s: s.softmax(-2)),
+    "softmax over the batch": attended(softmax=lambda s: s.softmax(0)),
+    "squared probabilities": attended(values=lambda p, v: (p * p) @ v),
+    "gated probabilities": attended(values=lambda p, v: (p * p.sigmoid()) @ v),
+    "transposed probabilities": attended(values=lambda p, v: p.transpose(-2, -1) @ v),
+    "averaged probabilities": attended(values=lambda p, v: (p @ v, p.mean(0))),
+}
+
+
+@pytest.mark.parametrize("name", NOT_ATTENTION)
+def test_what_fused_attention_cannot_compute_is_no_attention(name: str) -> None:
+    assert "attention written out" not in found_in(NOT_ATTENTION[name], 4, 96, 96)
+
+
+ATTENTION: dict[str, tuple[nn.Module, dict[str, Any]]] = {
+    "mask": (attended(lambda s: s.masked_fill(torch.ones(96, 96).tril() == 0, -math.inf)), {}),
+    "bias": (attended(lambda s: s / 8 + torch.arange(96.0)), {}),
+    "cast": (attended(softmax=lambda s: s.float().softmax(-1).to(s.dtype)), {"dtype": "bfloat16"}),
+    "dropout": (attended(values=lambda p, v: F.dropout(p, 0.1) @ v), {}),
+}
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_masks_casts_and_dropout_belong_to_attention(name: str) -> None:
+    model, options = ATTENTION[name]
+    assert "attention written out" in found_in(model, 4, 96, 96, **options)
+
+
 def heads(x: torch.Tensor, count: int) -> torch.Tensor:
     return (x * count).view(2, 64, count, 16).transpose(1, 2)
 
@@ -84,6 +126,25 @@ def test_learned_queries_of_a_batch_are_no_expanded_heads() -> None:
         key = (x * 2).view(2, 4, 64, 16)
         query = (x[:1] * 3).view(1, 4, 64, 16).expand(2, -1, -1, -1).contiguous()
         return F.scaled_dot_product_attention(query, key, key)
+
+    assert "expanded KV heads" not in found_in(Given(forward), 2, 64, 64)
+
+
+@pytest.mark.parametrize(
+    "repeat",
+    [
+        lambda x: x.expand(2, -1, -1, -1).contiguous(),
+        lambda x: x.repeat_interleave(2, 0),
+        lambda x: x.repeat(2, 1, 1, 1),
+    ],
+    ids=["expand", "repeat_interleave", "repeat"],
+)
+def test_keys_of_one_sample_for_a_batch_are_no_expanded_heads(
+    repeat: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    def forward(_: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        key = repeat((x[:1] * 3).view(1, 64, 4, 16).transpose(1, 2))
+        return F.scaled_dot_product_attention(heads(x, 4), key, key)
 
     assert "expanded KV heads" not in found_in(Given(forward), 2, 64, 64)
 
@@ -122,8 +183,9 @@ def test_masks_of_the_shape_of_other_tensors_are_equal() -> None:
         lambda x: torch.rand(x.shape),
         lambda x: torch.zeros(x.shape).add_(x),
         lambda x: (x + 1).cos() if x.requires_grad else torch.rand_like(x).cos(),
+        lambda x: torch.randperm(x.numel()).view(x.shape),
     ],
-    ids=["random numbers", "buffers that are written", "functions of random numbers"],
+    ids=["random numbers", "buffers that are written", "functions of these", "permutations"],
 )
 def test_what_differs_is_not_repeated(make: Callable[[torch.Tensor], torch.Tensor]) -> None:
     found = found_in(twice(make), 64, 64).get("repeated computation")
@@ -225,6 +287,14 @@ NOT_WRITTEN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "tanh of a sum": lambda x: torch.tanh(x + x * 2) * x,
     "a gate": lambda x: x * (1 + torch.tanh(x)),
     "a root of each element": lambda x: x * torch.rsqrt(x + 1e-6),
+    "mean of a multiple": lambda x: x * torch.rsqrt((x * 2).mean(-1, keepdim=True) + 1e-6),
+    "mean without squares": lambda x: x * torch.rsqrt(x.mean(-1, keepdim=True) + 1e-6),
+    "root of a mean square as a factor": lambda x: x * (x * x).mean(-1, keepdim=True).sqrt(),
+    "batch norm": lambda x: (x - x.mean(0)) / torch.sqrt(x.var(0) + 1e-5),
+    "norm of all": lambda x: x / (x * x).sum().sqrt(),
+    "scale of another": lambda x: x.cos() * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6),
+    "erf of another": lambda x: x * (1 + torch.erf(x.cos())),
+    "tanh gate": lambda x: x * (1 + torch.tanh(x.cos() * 0.5 * 0.7 + x.cos() * 0.2)),
     "halves": lambda x: torch.cat([x[..., 32:], x[..., :32]], -1) * 2 + x,
     "torch's": lambda x: F.rms_norm(F.gelu(x), (64,)),
 }
@@ -250,6 +320,14 @@ def test_weights_are_cast_in_every_step_of_training_with_autocast() -> None:
     assert "4 parameters" in found.evidence and "float32 → bfloat16" in found.evidence
     training = analysed(model, 8, 64, autocast="bfloat16", train=True, optimizer="sgd")
     assert "weight casts" not in {each.rule for each in findings_of(training)}
+
+
+def test_quantized_weights_stay_in_memory_as_they_are() -> None:
+    model = Given(
+        lambda own, x: F.linear(x, own.linear.weight.to(x.dtype)),
+        linear=nn.Linear(64, 64, bias=False).to(torch.float8_e4m3fn),
+    )
+    assert "weight casts" not in found_in(model, 8, 64)
 
 
 # The whole model

@@ -40,6 +40,7 @@ def test_what_is_allowed_to_the_last_passes_and_one_more_fails() -> None:
 
 
 UNKNOWN = cost(flop=None, macs=None, unknown_operators=2)
+UNPREDICTED = replace(UNKNOWN, predicted_s=None)
 STEP = cost(run=Run(train=True, optimizer="sgd"), predicted_s=None)
 AGAIN = cost(machine=replace(HERE, date="2026-04-01"))
 NO_FORMULA = "2 calls of operators without a formula"
@@ -66,6 +67,7 @@ NO_FORMULA = "2 calls of operators without a formula"
         (cost(), counts_only(), "predicted_s>1s", "not judged", "add hardware, or"),
         (counts_only(), cost(), "eager_min_time_s>+5%", "not judged", "baseline has no times"),
         (cost(), cost(predicted_s=None), "predicted_s>+5%", "not judged", "roofline calibrate"),
+        (cost(), UNPREDICTED, "predicted_s>+5%", "not judged", NO_FORMULA),
         (cost(), cost(predicted_s=None), "eager_min_time_s>+5%", "passes", ""),
         (cost(), AGAIN, "eager_min_time_s>+5%", "passes", ""),
     ],

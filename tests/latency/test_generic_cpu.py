@@ -224,6 +224,4 @@ def test_unknown_flop_is_not_taken_for_none() -> None:
     unknown, relu = [each for each in found.operators if each.state is not State.FREE]
     assert unknown.state is State.UNKNOWN and unknown.predicted_s is None
     assert relu.predicted_s and found.prediction is None
-    assert "needs the FLOP of roofline_tests.mystery; run `roofline calibrate`" in (
-        found.not_predicted
-    )
+    assert "unknown FLOP of roofline_tests.mystery; add a formula" in found.not_predicted

@@ -12,6 +12,7 @@ from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline import calibrations
 from roofline.pipeline.calibrations import (
     Step,
+    calibrate,
     calibration_dtypes,
     interleave,
     pending_steps,
@@ -76,9 +77,12 @@ def test_without_kernels_int8_is_left_out_or_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["int4", "int32", "floaty"])
-def test_other_types_are_refused(name: str) -> None:
+def test_other_types_are_refused_before_the_machine_is_looked_at(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roofline.pipeline.calibrations.bench", None)
     with pytest.raises(InputError):
-        calibration_dtypes(machine(), (name,), can)
+        calibrate(dtypes=[name], quick=True)
 
 
 def test_one_thread_and_all() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -23,7 +24,7 @@ from roofline.design.advice.subject import (
 )
 from roofline.placement import Roof, arithmetic_dtype
 from roofline.workload.dataflow import Reading
-from roofline.workload.fusion_kinds import aten, is_concatenation, is_copy, is_random
+from roofline.workload.fusion_kinds import aten, ends_with_row, is_concatenation, is_copy, is_random
 from roofline.workload.operators import State
 from roofline.workload.tensors import Role
 from roofline.workload.work import COUNTS, Work, traffic_of
@@ -39,9 +40,10 @@ def written_attention(subject: Subject) -> list[tuple[list[OperatorRow], Alterna
     """Return the operators of each attention written out, and the fused one."""
     found: list[tuple[list[OperatorRow], Alternative]] = []
     for softmax in subject.working:
-        if softmax.op.endswith("_softmax") and softmax.type == "softmax":
+        if softmax.op.endswith("_softmax") and softmax.type == "softmax" and _is_of_keys(softmax):
             before, behind = _scores(subject, softmax), _values(subject, softmax)
-            if before and behind and len(before[0].inputs) > 1 and len(behind[-1].inputs) > 1:
+            is_pair = before and behind and min(len(before[0].inputs), len(behind[-1].inputs)) > 1
+            if is_pair and _is_inner(subject, [*before, softmax, *behind]):
                 products = before[0], behind[-1]
                 copies = [each for row in products for each in _copied_operands(subject, row)]
                 readers = subject.readers(behind[-1])
@@ -52,8 +54,45 @@ def written_attention(subject: Subject) -> list[tuple[list[OperatorRow], Alterna
     return found
 
 
+def _is_of_keys(softmax: OperatorRow) -> bool:
+    last = len(softmax.outputs[0].shape) - 1
+    return softmax.attributes.get("dim", last) in (-1, last)
+
+
+def _is_inner(subject: Subject, rows: Sequence[OperatorRow]) -> bool:
+    """Return True if others in the forward pass read the last result alone."""
+    inside = {row.index for row in rows}
+    readers = (reader for row in rows[:-1] for reader in subject.readers(row))
+    return all(each.index in inside or each.phase != "forward" for each in readers)
+
+
 def _is_product(row: OperatorRow) -> bool:
     return row.op in _PRODUCTS and bool(row.macs) and not is_linear(row)
+
+
+_MASKS = ("masked_fill", "where", "_to_copy", "nan_to_num", "native_dropout", "_fused_dropout")
+_BIASES = ("add", "sub")
+_FACTORS = ("mul", "div", "maximum")
+"""Operators around a softmax that fused attention has, or that factors of its operands replace."""
+
+
+def _is_of_attention(subject: Subject, row: OperatorRow, biases: Sequence[str] = ()) -> bool:
+    name = short_op(row).removesuffix("_")
+    if name not in _FACTORS:
+        return name in (*_MASKS, *biases) or is_copy(row.record)
+    if len(row.inputs) == 1 and "other" not in row.attributes:
+        # The square of scores or probabilities.
+        return False
+    elements, operands = row.outputs[0].elements, range(len(row.inputs))
+    whole = [place for place in operands if row.inputs[place].elements == elements]
+    return len(whole) == 1 or any(_is_drawn(subject, row, place) for place in whole)
+
+
+def _is_drawn(subject: Subject, row: OperatorRow, operand: int) -> bool:
+    """Return True for a mask of dropout: a random number, or a multiple of it."""
+    mask = subject.writer(row, operand)
+    made = mask and (mask, subject.writer(mask))
+    return any(each is not None and is_random(each.record) for each in made or ())
 
 
 def _scores(subject: Subject, row: OperatorRow, left: int = _LONGEST) -> list[OperatorRow]:
@@ -64,18 +103,22 @@ def _scores(subject: Subject, row: OperatorRow, left: int = _LONGEST) -> list[Op
             continue
         if _is_product(writer):
             return [writer]
-        if left and not writer.macs and (before := _scores(subject, writer, left - 1)):
+        is_between = left and _is_of_attention(subject, writer, _BIASES)
+        if is_between and (before := _scores(subject, writer, left - 1)):
             return [*before, writer]
     return []
 
 
 def _values(subject: Subject, row: OperatorRow, left: int = _LONGEST) -> list[OperatorRow]:
     """Return the operators up to the product with probabilities on its left; [] without one."""
-    elements = row.outputs[0].elements
+    elements, keys = row.outputs[0].elements, row.outputs[0].shape[-1]
     for reader in subject.readers(row):
         if _is_product(reader) and reader.inputs[-2:][0].elements == elements:
-            return [reader]
-        is_between = left and not reader.macs and reader.outputs
+            left_side = reader.inputs[-2:][0]
+            # The transposed probabilities are sums over queries.
+            is_square = left_side.shape[-2] == keys and left_side.layout == "strided"
+            return [] if left_side.shape[-1] != keys or is_square else [reader]
+        is_between = left and reader.outputs and _is_of_attention(subject, reader)
         if is_between and reader.outputs[0].elements == elements:
             behind = _values(subject, reader, left - 1)
             if behind:
@@ -114,6 +157,15 @@ def attention_written_out(subject: Subject) -> list[Proposal]:
 _REPEATS = ("aten.repeat", "aten.repeat_interleave", "aten.expand_copy")
 
 
+def _repeats_heads(row: OperatorRow, factor: int) -> bool:
+    """Return True if a copy repeats an inner dimension; records have no strides."""
+    shape, times = row.outputs[0].shape, row.attributes.get("repeats")
+    if isinstance(times, list):
+        return len(shape) > 3 and times[0] == 1
+    # A batch of as many samples as heads cannot be told apart.
+    return factor in shape[-3:-1] and len(shape) > 3 + (factor == shape[0])
+
+
 def expanded_heads(subject: Subject) -> list[Proposal]:
     """Find keys and values copied for every query head of their group."""
     products = {
@@ -141,7 +193,7 @@ def expanded_heads(subject: Subject) -> list[Proposal]:
     for row in subject.working:
         if (is_copy(row.record) or row.op in _REPEATS) and row.inputs and row.outputs:
             factor, rest = divmod(row.outputs[0].elements, row.inputs[0].distinct_elements or 1)
-            if factor > 1 and not rest and len(row.outputs[0].shape) > 3 and feeds_attention(row):
+            if factor > 1 and not rest and _repeats_heads(row, factor) and feeds_attention(row):
                 rows.append(row)
                 factors.add(factor)
     return subject.without(
@@ -277,6 +329,51 @@ def _with_sources(
 _SCALES = ("mul", "div", "reciprocal", "add", "_to_copy")
 
 
+def _normalized(
+    subject: Subject, mean: OperatorRow
+) -> tuple[tuple[OperatorRow, ...], set[int]] | None:
+    """Return a mean of squares or a variance of rows, and the storages of its operand.
+
+    These are also those before a cast. None for other reductions.
+    """
+    first = mean
+    if short_op(mean) != "var":
+        square = subject.writer(mean) if short_op(mean) in ("mean", "sum") else None
+        if square is None or len(square.inputs) != 1 or not _is_square(square):
+            return None
+        first = square
+    operand = mean.inputs[0]
+    is_of_rows = operand.elements == mean.outputs[0].elements * math.prod(operand.shape[-1:])
+    if not (is_of_rows and ends_with_row(mean.record)):
+        return None
+    # Operands in traces are the latest results of their size.
+    storages = {first.inputs[0].storage, *(each.storage for each in first.outputs)}
+    cast = subject.writer(first)
+    if cast is not None and short_op(cast) == "_to_copy":
+        storages.add(cast.inputs[0].storage)
+    return tuple({row.index: row for row in (mean, first)}.values()), storages
+
+
+def _is_square(row: OperatorRow) -> bool:
+    if short_op(row) == "pow":
+        return row.attributes.get("exponent", 2) == 2
+    return short_op(row) == "square" or (short_op(row) == "mul" and "other" not in row.attributes)
+
+
+def _scales_operand(
+    subject: Subject, scale: OperatorRow, by: OperatorRow, storages: set[int]
+) -> bool:
+    """Return True if the operand of these storages is scaled, also less its mean, or cast."""
+    for place, each in enumerate(scale.inputs):
+        if each.storage != by.outputs[0].storage:
+            made = subject.writer(scale, place)
+            is_near = made is not None and short_op(made) in ("sub", "_to_copy")
+            near = {made.inputs[0].storage} if made is not None and is_near else set[int]()
+            is_dividend = place == 0 or short_op(scale) != "div"
+            return is_dividend and not storages.isdisjoint({each.storage, *near})
+    return False
+
+
 def _normalizations(subject: Subject) -> Iterator[list[OperatorRow]]:
     """Yield mean, root and product with the operand: RMSNorm, or LayerNorm with deviations."""
     for root in subject.working:
@@ -287,20 +384,25 @@ def _normalizations(subject: Subject) -> Iterator[list[OperatorRow]]:
         while mean is not None and short_op(mean) in ("add", "clamp_min"):
             members.append(mean)
             mean = subject.writer(mean)
-        if mean is None or short_op(mean) not in ("mean", "sum", "var"):
+        found = _normalized(subject, mean) if mean is not None else None
+        if mean is None or found is None:
             continue
-        square = subject.writer(mean)
-        members += [mean] if square is None or short_op(square) != "mul" else [mean, square]
-        elements = mean.inputs[0].elements
-        row = root
+        members += found[0]
+        elements, factor = mean.inputs[0].elements, "mul" if short_op(root) == "rsqrt" else "div"
+        row, is_scaled = root, False
         while len(readers := subject.readers(row)) == 1 and short_op(readers[0]) in _SCALES:
-            others = [each for each in readers[0].inputs if each.storage != row.outputs[0].storage]
-            # Once scaled, other operands are weights; one of full size is a gate or the residual.
-            is_scaled = row.outputs[0].elements == elements
-            if is_scaled and any(each.elements >= elements for each in others):
-                break
-            members.append(row := readers[0])
-        if row.outputs[0].elements == elements:
+            scale = readers[0]
+            others = [each for each in scale.inputs if each.storage != row.outputs[0].storage]
+            if any(each.elements >= elements for each in others):
+                # Once scaled, other operands are weights; one of full size is a gate or residual.
+                is_operand = short_op(scale) == factor and not is_scaled
+                if not (is_operand and _scales_operand(subject, scale, row, found[1])):
+                    break
+                is_scaled = True
+            elif short_op(scale) == "reciprocal":
+                factor = "mul"
+            members.append(row := scale)
+        if is_scaled:
             yield _with_sources(
                 subject,
                 members,
@@ -323,8 +425,16 @@ def _gelus(subject: Subject) -> Iterator[list[OperatorRow]]:
         if len(members) == 3:
             found = _with_sources(subject, members, ("mul", "div", "add", "pow"))
             cubes = sum(short_op(row) in ("pow", "mul") for row in found if row.index < curve.index)
-            if short_op(curve) == "erf" or cubes > 2:
+            if (short_op(curve) == "erf" or cubes > 2) and _is_unary(subject, found):
                 yield found
+
+
+def _is_unary(subject: Subject, rows: Sequence[OperatorRow]) -> bool:
+    """Return True if operators read one tensor from others, apart from scalars."""
+    inside = {row.index for row in rows}
+    readings = (each for row in rows for each in subject.flow.read[row.index])
+    outside = (each for each in readings if each.latest_writer not in inside)
+    return len({each.key for each in outside if each.spec.elements > 1}) == 1
 
 
 def _rotations(subject: Subject) -> Iterator[list[OperatorRow]]:
@@ -471,6 +581,9 @@ def _in_type(row: OperatorRow, name: str) -> Alternative:
     return Alternative(record=record, level_bytes=byte)
 
 
+_LEAST_BITS = 16  # Of weights that are not quantized
+
+
 def weight_casts(subject: Subject) -> list[Proposal]:
     """Find casts of parameters to another floating type in inference, the same in every pass."""
     if any(row.phase != "forward" for row in subject.working):
@@ -483,6 +596,8 @@ def weight_casts(subject: Subject) -> list[Proposal]:
         and row.inputs[0].role is Role.PARAMETER
         and row.inputs[0].dtype.kind == row.outputs[0].dtype.kind == "float"
         and row.inputs[0].dtype != row.outputs[0].dtype
+        # Weights of fewer bits are quantized: they stay so in memory.
+        and row.inputs[0].dtype.bits >= _LEAST_BITS
     ]
     types = sorted({f"{row.inputs[0].dtype} → {row.outputs[0].dtype}" for row in rows})
     return subject.without(

@@ -356,6 +356,8 @@ def _unknown(quantity: Quantity, cost: Cost) -> str:
         return f"no {quantity.name}; replace the baseline with {argument('update', True)}"
     if quantity.name != "predicted_s":
         return f"machine '{name}' has no hardware ceilings"
+    if cost.unknown_operators:
+        return f"{counted(cost.unknown_operators, 'call')} of operators without a formula"
     if cost.run.train or cost.run.autocast:
         return f"{'training' if cost.run.train else 'autocast'} is not predicted"
     return f"no calibration for such a run on '{name}'; run `roofline calibrate` there"
