@@ -159,9 +159,9 @@ _REPEATS = ("aten.repeat", "aten.repeat_interleave", "aten.expand_copy")
 
 def _repeats_heads(row: OperatorRow, factor: int) -> bool:
     """Return True if a copy repeats an inner dimension; records have no strides."""
-    shape, times = row.outputs[0].shape, row.attributes.get("repeats")
-    if isinstance(times, list):
-        return len(shape) > 3 and times[0] == 1
+    shape = row.outputs[0].shape
+    if times := row.attributes.get("repeats"):
+        return len(shape) > 3 and bool(times[0] == 1)
     # A batch of as many samples as heads cannot be told apart.
     return factor in shape[-3:-1] and len(shape) > 3 + (factor == shape[0])
 
