@@ -246,6 +246,11 @@ def test_checkpointing_is_advised_where_activations_do_not_fit() -> None:
 # Operators written out
 
 
+def deviations_twice(x: torch.Tensor) -> torch.Tensor:
+    mean = x.mean(-1, keepdim=True)
+    return (x - mean) / torch.sqrt((x - mean).pow(2).mean(-1, keepdim=True) + 1e-6)
+
+
 def root_mean_square(x: torch.Tensor) -> torch.Tensor:
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
 
@@ -281,6 +286,11 @@ def test_operators_written_out_are_one_kernel_that_reads_and_writes_once(name: s
     assert found.basis == "at most"
     # At 10 GB/s.
     assert found.predicted_after_s == pytest.approx(2 * 4 * 512 * 64 / 1e10)
+
+
+def test_a_mean_may_be_subtracted_twice() -> None:
+    model = Given(lambda _, x: deviations_twice(torch.relu(x)).relu())
+    assert "normalization written out" in found_in(model, 512, 64)
 
 
 NOT_WRITTEN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

@@ -327,6 +327,7 @@ def _with_sources(
 
 
 _SCALES = ("mul", "div", "reciprocal", "add", "_to_copy")
+_NEAR = ("sub", "_to_copy")
 
 
 def _normalized(
@@ -334,7 +335,7 @@ def _normalized(
 ) -> tuple[tuple[OperatorRow, ...], set[int]] | None:
     """Return a mean of squares or a variance of rows, and the storages of its operand.
 
-    These are also those before a cast. None for other reductions.
+    These are also those before a cast or the subtraction of a mean. None for other reductions.
     """
     first = mean
     if short_op(mean) != "var":
@@ -348,9 +349,9 @@ def _normalized(
         return None
     # Operands in traces are the latest results of their size.
     storages = {first.inputs[0].storage, *(each.storage for each in first.outputs)}
-    cast = subject.writer(first)
-    if cast is not None and short_op(cast) == "_to_copy":
-        storages.add(cast.inputs[0].storage)
+    made = subject.writer(first)
+    if made is not None and short_op(made) in _NEAR:
+        storages.add(made.inputs[0].storage)
     return tuple({row.index: row for row in (mean, first)}.values()), storages
 
 
@@ -367,7 +368,7 @@ def _scales_operand(
     for place, each in enumerate(scale.inputs):
         if each.storage != by.outputs[0].storage:
             made = subject.writer(scale, place)
-            is_near = made is not None and short_op(made) in ("sub", "_to_copy")
+            is_near = made is not None and short_op(made) in _NEAR
             near = {made.inputs[0].storage} if made is not None and is_near else set[int]()
             is_dividend = place == 0 or short_op(scale) != "div"
             return is_dividend and not storages.isdisjoint({each.storage, *near})
