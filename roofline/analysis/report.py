@@ -459,7 +459,8 @@ def _efficiency(analysis: Analysis, time_s: float) -> Iterable[str]:
 def _compiled(eager: Sample, compiled: Sample) -> str:
     digits = min(3, digits_of_sample(eager), digits_of_sample(compiled))
     ratio = format_si(eager.median_s / compiled.median_s, "", digits)
-    return f"{median_text(compiled)} with torch.compile ({_spread(compiled)}) · {ratio}× faster"
+    spread = _spread(compiled)
+    return f"{median_text(compiled)} with torch.compile ({spread}) · speedup {ratio}×"
 
 
 def measurement_warnings(analysis: Analysis) -> tuple[str, ...]:

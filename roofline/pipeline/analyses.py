@@ -23,7 +23,7 @@ from roofline.analysis import (
     working,
 )
 from roofline.core.progress import Progress
-from roofline.core.text import NOTE
+from roofline.core.text import NOTE, counted
 from roofline.core.units import format_bytes, format_si, sum_known
 from roofline.design.advice.rules import findings_of
 from roofline.design.comparison.result import Comparison
@@ -347,8 +347,8 @@ def assemble_analysis(
         names = ", ".join(sorted({row.op for row in unknown}))
         traffic = format_bytes(sum(row.traffic_bytes for row in unknown))
         warnings.append(
-            f"operators without a formula: {len(unknown)} calls of {names}; totals include their"
-            f" {traffic}, not their FLOP (add a formula: @roofline.formula)"
+            f"operators without a formula: {counted(len(unknown), 'call')} of {names}; totals"
+            f" include their {traffic}, not their FLOP (add a formula: @roofline.formula)"
         )
     return Analysis(
         model=passed.name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
+from roofline.core.text import counted
 from roofline.core.units import format_bytes
 from roofline.counters import Crosscheck
 from roofline.pipeline.runs import build_workload
@@ -78,8 +79,8 @@ def crosscheck(model: Model, inputs: Any = None, **run: Unpack[CrosscheckKeyword
     if unknown:
         names = ", ".join(sorted({record.op for record in unknown}))
         warnings.append(
-            f"operators without a formula: {len(unknown)} calls of {names}; their FLOP are unknown"
-            " and missing in our numbers"
+            f"operators without a formula: {counted(len(unknown), 'call')} of {names}; their FLOP"
+            " are unknown and missing in our numbers"
         )
     # Copies of modules share closures, which may refer to the module itself.
     with (

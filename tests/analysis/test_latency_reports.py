@@ -202,7 +202,7 @@ def test_torch_compile_stands_beside_eager() -> None:
     # 28.3 / 14.2 = 1.993
     said = facts_of(analysis.report())["Compiled"]
     assert said.startswith("14.2 ms with torch.compile (median of 3 passes")
-    assert said.endswith(" · 1.99× faster")
+    assert said.endswith(" · speedup 1.99×")
 
 
 def test_the_table_of_a_measured_run() -> None:
