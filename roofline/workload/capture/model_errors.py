@@ -48,6 +48,9 @@ class PassError(Exception):
         """Short reason for the failure on fake tensors."""
         if isinstance(self.error, FakesUnsupportedError):
             return "it is TorchScript"
+        is_unsupported = isinstance(self.error, UnsupportedOperatorException)
+        if is_unsupported or "no fake impl" in str(self.error):
+            return "an operator has no fake kernel: register_fake"
         if self.needs_values:
             return "it needs tensor values"
         return f"fake tensors raised {type(self.error).__name__}"
