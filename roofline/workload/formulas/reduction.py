@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from roofline.workload.formulas.costs import (
@@ -290,22 +291,27 @@ def euclidean(x1: Tensor, x2: Tensor, output: Tensor, **_: Any) -> Flop:
 _NOTHING = "each operand once; nothing for order 0, whose gradient is 0"
 
 
+def _gradients(operands: Iterable[str]) -> list[str]:
+    """Return the name of the given gradient: ``grad``, or since torch 2.14 ``grad_output``."""
+    return [each for each in operands if each.startswith("grad")]
+
+
 @formula("aten._cdist_backward", type="distance", byte=_NOTHING)
 def cdist_backward(
-    x1: Tensor, x2: Tensor, p: float, cdist: Tensor, output: Tensor, **_: Any
+    x1: Tensor, x2: Tensor, p: float, cdist: Tensor, output: Tensor, **others: Any
 ) -> Flop:
     """Gradient for the first set: each of its vectors sums over all of the second."""
     if p == 0 or not output.elements:
-        return Flop(elements=untouched("grad", "x1", "x2", "cdist"))
+        return Flop(elements=untouched(*_gradients(others), "x1", "x2", "cdist"))
     numbers = cdist.elements * x2.shape[-1]
     sums = max(0, numbers - output.elements)
     return distances_backward(cdist.elements, x2.shape[-1], p, sums)
 
 
 @formula("aten._pdist_backward", type="distance", byte=_NOTHING)
-def pdist_backward(self: Tensor, p: float, pdist: Tensor, **_: Any) -> Flop:
+def pdist_backward(self: Tensor, p: float, pdist: Tensor, **others: Any) -> Flop:
     """Each pair adds to the gradients of both vectors, with opposite signs."""
     if p == 0 or not pdist.elements:
-        return Flop(elements=untouched("grad", "self", "pdist"))
+        return Flop(elements=untouched(*_gradients(others), "self", "pdist"))
     pairs, size = pdist.elements, self.shape[-1]
     return distances_backward(pairs, size, p, 2 * pairs * size - self.elements)
