@@ -1,14 +1,14 @@
-"""Whether advice holds: for every rule, models that trigger it, before and after the change.
+"""Savings of advice: for every rule, models that trigger it, before and after the change.
 
 Run it on a quiet machine that was calibrated (`roofline calibrate`):
 
-    python -m benchmarks.advice_confirmed /tmp/advice          # five minutes; goes on where it was
+    python -m benchmarks.advice_confirmed /tmp/advice          # five minutes; resumes
     python -m benchmarks.advice_confirmed /tmp/advice --table  # only the table
     python -m benchmarks.advice_confirmed /tmp/advice --quick  # a few rounds, to see that it runs
 
-It writes advice_confirmed.md and advice_confirmed.json beside itself (with --quick into the
-folder). Of designs, both sides are written out below and timed as whole models in turn; of models
-of libraries, the change is the one that `roofline advise --measure` makes. A saving is confirmed
+It writes advice_confirmed.md and advice_confirmed.json into benchmarks/ (with --quick into the
+folder). Of designs, both sides are written out below and timed as whole models, interleaved; of
+models of libraries, the change is the one that `roofline advise --measure` makes. A saving is confirmed
 where its interval, from 10 to 90 % of rounds, is above zero.
 """
 
@@ -488,9 +488,10 @@ def _lines(results: list[dict[str, Any]]) -> Iterable[str]:
     yield "# Advice, before and after the change"
     yield ""
     yield f"{confirmed} of {len(results)} savings were confirmed: their interval, from 10 to 90 %"
-    yield "of rounds, is above zero. Predictions are from before anybody measured the model; `~` is"
-    yield "an estimate from a count, `≤` the most that there is to be had. Times of pooling, and"
-    yield "of `googlenet`'s branches, are those of operators on their own, all others of passes."
+    yield "of rounds, is above zero. Predictions precede any measurement of the model; `~` is an"
+    yield "estimate from a count, `≤` an upper limit of the predicted saving in operators: page"
+    yield "faults that the change saves come on top. Times of pooling, and of `googlenet`'s"
+    yield "branches, are those of operators alone, all others of passes."
     yield ""
     yield "| rule | model | found | predicted saving | measured saving | of | verdict |"
     yield "|---|---|---|---:|---:|---:|---|"
