@@ -8,8 +8,8 @@ Run it on a quiet machine that was calibrated (`roofline calibrate`):
 
 It writes advice_confirmed.md and advice_confirmed.json into benchmarks/ (with --quick into the
 folder). Of designs, both sides are written out below and timed as whole models, interleaved; of
-models of libraries, the change is the one that `roofline advise --measure` makes. A saving is confirmed
-where its interval, from 10 to 90 % of rounds, is above zero.
+models of libraries, the change is the one that `roofline advise --measure` makes. A saving is
+confirmed where its interval, from 10 to 90 % of rounds, is above zero.
 """
 
 from __future__ import annotations
