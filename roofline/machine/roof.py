@@ -21,6 +21,7 @@ class LevelRoof:
     level: MemoryLevel
     kernel: str
     bytes_per_s: float
+    is_doubtful: bool = False
 
     @property
     def label(self) -> str:
@@ -48,6 +49,7 @@ class ComputeRoof:
     unit: str
     kernel: str
     flop_per_s: float
+    is_doubtful: bool = False
 
     @property
     def label(self) -> str:
@@ -151,26 +153,39 @@ class MachineRoof:
 
     def _fastest_kernel(self, level: MemoryLevel, kernels: Iterable[str] = ()) -> LevelRoof:
         rates: dict[str, dict[int, float]] = {}
+        doubtful: set[str] = set()
         for each in level.bandwidth:
             if each.kind == "hardware":
                 rates.setdefault(each.kernel, {})[each.threads] = each.peak_bytes_per_s
+                if each.doubt and each.threads == self.threads:
+                    doubtful.add(each.kernel)
         among = [kernel for kernel in rates if kernel in kernels] or list(rates)
         fastest = max(among, key=lambda kernel: _rate(rates[kernel], self.threads))
         return LevelRoof(
-            level=level, kernel=fastest, bytes_per_s=_rate(rates[fastest], self.threads)
+            level=level,
+            kernel=fastest,
+            bytes_per_s=_rate(rates[fastest], self.threads),
+            is_doubtful=fastest in doubtful,
         )
 
     @cached_property
     def units(self) -> tuple[ComputeRoof, ...]:
         """Rate of each data type, unit and kernel, fastest first."""
         rates: dict[tuple[DType, str, str], dict[int, float]] = {}
+        doubtful: set[tuple[DType, str, str]] = set()
         for each in self.profile.compute:
             if each.kind == "hardware":
                 key = (each.dtype, each.unit, each.kernel)
                 rates.setdefault(key, {})[each.threads] = each.peak_flop_per_s
+                if each.doubt and each.threads == self.threads:
+                    doubtful.add(key)
         roofs = (
             ComputeRoof(
-                dtype=key[0], unit=key[1], kernel=key[2], flop_per_s=_rate(by, self.threads)
+                dtype=key[0],
+                unit=key[1],
+                kernel=key[2],
+                flop_per_s=_rate(by, self.threads),
+                is_doubtful=key in doubtful,
             )
             for key, by in rates.items()
         )
@@ -276,6 +291,9 @@ def kernel_lines(ceilings: Iterable[str]) -> list[str]:
 
 _NAME_CHARACTERS = 40
 
+_UNRELIABLE = " (unreliable)"
+"""End of the label of a figure that its measurement doubts."""
+
 
 def line_name(label: str) -> str:
     """Return a label, shortened in the middle to fit a plot."""
@@ -295,8 +313,9 @@ def ceiling_of(
     note: str = "",
 ) -> Ceiling:
     """Return the plotted line of a unit."""
+    rate = f"{format_flop_per_s(unit.flop_per_s)}{_UNRELIABLE * unit.is_doubtful}"
     return Ceiling(
-        label=f"{line_name(ceiling_text(unit.label))}{note} {format_flop_per_s(unit.flop_per_s)}",
+        label=f"{line_name(ceiling_text(unit.label))}{note} {rate}",
         kind=kind,
         flop_per_s=unit.flop_per_s,
         start_flop_per_byte=unit.flop_per_s / fastest_bytes_per_s if fastest_bytes_per_s else None,
@@ -306,8 +325,9 @@ def ceiling_of(
 
 def diagonal_of(level: LevelRoof, main: ComputeRoof | None, top: ComputeRoof | None) -> Diagonal:
     """Return the plotted line of a memory level, up to the main and the highest ceiling."""
+    rate = f"{format_bytes_per_s(level.bytes_per_s)}{_UNRELIABLE * level.is_doubtful}"
     return Diagonal(
-        label=f"{line_name(ceiling_text(level.label))} {format_bytes_per_s(level.bytes_per_s)}",
+        label=f"{line_name(ceiling_text(level.label))} {rate}",
         level=printable(level.level.name),
         bytes_per_s=level.bytes_per_s,
         ridge_flop_per_byte=ridge_flop_per_byte(main, level) if main else None,

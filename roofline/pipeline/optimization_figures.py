@@ -402,13 +402,13 @@ def rejected_rewrites(
 ) -> tuple[Substitution, ...]:
     """Return the rejected rewrites, each once with its reason; at most a few hundred.
 
-    Order: rolled back, of slower candidates, of higher cost, refused.
+    Order: rolled back, of other candidates, of higher cost, refused.
     """
     made_there = {each.place for each in chosen.history}
     wrong_there = {(each.rule, each.where) for each in rolled_back}
     by_reason: defaultdict[str, list[Application]] = defaultdict(list)
     for other in lost:
-        why = f"in candidate '{other.name}', which was slower when timed"
+        why = f"in candidate '{other.name}', not chosen by its times"
         by_reason[why] += [e for e in other.candidate.history if e.place not in made_there]
     there = made_there.union(each.place for other in lost for each in other.candidate.history)
     by_reason["no saving"] += [each for each in found.costlier if each.place not in there]

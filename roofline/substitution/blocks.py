@@ -248,7 +248,7 @@ def _rewrites(found: Optimization, groups: Sequence[Rewrites], top: int) -> Grid
         sums.append(total(f"{len(rest)} more ({argument('top', len(groups))})", saving_of(rest)))
     if (number := len(found.substitutions)) > 1:
         sums.append(total(f"all {number}", whole_s - found.figures_after.cost_s))
-    title = "Rewrites of the slower candidate" if found.is_kept else "Applied rewrites"
+    title = "Rewrites of the candidate, not applied" if found.is_kept else "Applied rewrites"
     grid = table(
         f"{title}, in order of application",
         shown,

@@ -29,7 +29,7 @@ from roofline.substitution.result import Optimization, Substitution
 TimeKind = Literal["measured", "predicted", "bound"]
 """Kind of cluster times; ``bound``: minimum times and launches."""
 
-_AFTER, _REJECTED = "after", "slower candidate"
+_AFTER, _REJECTED = "after", "candidate, not applied"
 
 
 def draw_optimization(figure: Figure, found: Optimization, labels: int) -> None:

@@ -236,7 +236,7 @@ class Optimization(Result):
         arguments: positional and keyword arguments of the capture.
 
     With the decision ``not faster``, `after`, `figures_after` and `substitutions` describe the
-    slower candidate; its rewrites are not applied.
+    candidate; its rewrites are not applied.
     """
 
     kind: ClassVar = "optimization"

@@ -126,6 +126,24 @@ def test_an_unknown_operator_is_never_a_point_on_the_axes() -> None:
     assert [each.why for each in strip_of(unknown_only())] == ["FLOP unknown"]
 
 
+def test_doubtful_figures_are_marked() -> None:
+    found = small()
+    profile = found.hardware
+    (memory,) = profile.memory
+    doubted = replace(
+        profile,
+        compute=tuple(replace(each, doubt="too low") for each in profile.compute),
+        memory=(
+            replace(
+                memory, bandwidth=tuple(replace(each, doubt="low") for each in memory.bandwidth)
+            ),
+        ),
+    )
+    lines = roof_lines(replace(found, hardware=doubted), "all")
+    labels = [each.label for each in (*lines.ceilings, *lines.diagonals)]
+    assert labels == ["float32 core 100 GFLOP/s (unreliable)", "DRAM 10.0 GB/s (unreliable)"]
+
+
 def test_ceilings_are_those_of_the_types_in_use_or_the_highest_of_all_others_too() -> None:
     every = roof_lines(resnet(), "all").ceilings
     # All of the type in use, with the library's; of every other type the highest of the hardware.

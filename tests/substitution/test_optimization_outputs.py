@@ -166,7 +166,7 @@ def test_what_was_given_up_is_shown_as_such() -> None:
     headings = [column.heading for column in grid_of(refused(), "").columns]
     assert headings == ["", "before", "candidate", "after / before"]
     assert [column.heading for column in grid_of(nothing(), "").columns] == ["", "original"]
-    assert grid_of(refused(), "Rewrites of the slower candidate").rows
+    assert grid_of(refused(), "Rewrites of the candidate, not applied").rows
     assert not refused().to_frame()["is_applied"].any()
 
 
