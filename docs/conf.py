@@ -22,7 +22,7 @@ extensions = [
     "sphinx_click",
 ]
 include_patterns = ["docs/**", "notebooks/*.ipynb", "benchmarks/*.md", "CONTRIBUTING.md"]
-exclude_patterns = ["docs/decisions/progress.md", ".*", "build", "roofline", "tests"]
+exclude_patterns = [".*", "build", "roofline", "tests"]
 
 # Notebooks are shown without outputs; the test run executes them.
 nb_execution_mode = "off"
