@@ -2,7 +2,7 @@
 
 Run it on a quiet machine that was calibrated (`roofline calibrate`):
 
-    python -m benchmarks.advice_confirmed /tmp/advice          # five minutes; resumes
+    python -m benchmarks.advice_confirmed /tmp/advice          # resumes; two minutes a model
     python -m benchmarks.advice_confirmed /tmp/advice --table  # only the table
     python -m benchmarks.advice_confirmed /tmp/advice --quick  # a few rounds, to see that it runs
 

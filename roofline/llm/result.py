@@ -278,7 +278,7 @@ def fit_words(footprint: Footprint) -> str:
     room = f"up to {counted(footprint.max_sequences or 0, 'sequence')}"
     if left < 0:
         return f"no, {-left / 2**30:.3g} GiB too large, {room}"
-    tight = f" (engines keep {format_percent(_RESERVE)} free by default)"
+    tight = f" (vLLM keeps {format_percent(_RESERVE)} free by default)"
     tight *= left < _RESERVE * memory.size_bytes
     return f"yes, {left / 2**30:.3g} GiB left{tight}, {room}"
 

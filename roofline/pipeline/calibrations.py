@@ -264,22 +264,25 @@ def calibrate(
         before = calibration_of(store.runs(), here.profile).runs
         done = _progress(store, progress_note)
         repeated = [each for each in pending_steps(models(), kinds, set()) if each.key in done][:1]
+
+        def outcomes_of(steps: Sequence[Step]) -> list[list[RunSample] | str]:
+            try:
+                return run(measure_steps, here, steps, counts)
+            except (RooflineError, MemoryError) as error:
+                # The process ended.
+                return [failure_reason(error) for _ in steps]
+
         try:
             for steps in _steps(kinds, done, begin, budget_s, clock, quick=quick):
                 if repeated:
-                    changed = _change(before, run(measure_steps, here, repeated, counts))
+                    changed = _change(before, outcomes_of(repeated))
                     repeated = []
                     if changed:
                         tell(changed)
                 if progress is not None:
                     fraction = min(1.0, (clock() - begin) / budget_s)
                     progress(fraction, f"{steps[0].case.name} {steps[0].dtype}")
-                try:
-                    outcomes = run(measure_steps, here, steps, counts)
-                except (RooflineError, MemoryError) as error:
-                    # The process ended.
-                    outcomes = [failure_reason(error) for _ in steps]
-                for step, outcome in zip(steps, outcomes, strict=True):
+                for step, outcome in zip(steps, outcomes_of(steps), strict=True):
                     if isinstance(outcome, str):
                         skipped.append(f"{step.case.name}: {outcome}")
                         continue
@@ -318,7 +321,7 @@ def _change(before: Sequence[RunSample], again: Sequence[list[RunSample] | str])
 
     Virtual machines move between hosts; data of both would make predictions of neither.
     """
-    earlier = {_setting(each): each.end_to_end_s for each in before}
+    earlier = {_setting(each): each.end_to_end_s for each in before if each.origin == "calibrate"}
     repeated = [
         each
         for runs in again

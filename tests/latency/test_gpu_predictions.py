@@ -14,9 +14,12 @@ import torch
 from torch import nn
 
 import roofline
+from roofline.design.advice.rules import dispatch_bound
+from roofline.design.advice.subject import Subject
 from roofline.latency.gpu.chips import Chip, chip_of
 from roofline.latency.gpu.kernels import Kernel, kernel_of
 from roofline.latency.gpu.learned import shipped
+from roofline.latency.gpu.predictor import GpuPredictor
 from roofline.latency.gpu.times import seconds
 from roofline.machine.catalog import load_hardware
 from roofline.machine.hardware import HardwareProfile
@@ -289,6 +292,20 @@ def test_a_pass_that_the_host_dispatches_slowly_is_launch_bound() -> None:
     (finding,) = [each for each in found.findings if each.rule == "dispatch overhead"]
     assert finding.saving_s == pytest.approx(run.overhead_s)
     assert "CUDA graphs" in finding.change
+
+
+def test_measured_passes_have_no_launch_bound_finding_from_predictions() -> None:
+    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(50)))
+    found = roofline.predict(model, (8, 64), hardware="h100")
+    rows = tuple(replace(each, measured_s=1e-5) for each in found.operators)
+
+    measured = Subject(
+        analysis=replace(found, operators=rows), predictor=GpuPredictor(chip=chip("h100"))
+    )
+
+    assert measured.kind == "measured"
+    assert dispatch_bound(Subject(analysis=found, predictor=GpuPredictor(chip=chip("h100"))))
+    assert not dispatch_bound(measured)
 
 
 def test_a_pass_that_kernels_limit_is_not_launch_bound() -> None:

@@ -171,7 +171,7 @@ def test_the_headline_of_a_paged_engine() -> None:
     assert not grids(of, "Stages")
     # 634 MB leave 20 of 654 MB.
     tight = language(engine="paged", memory=654_000_000).summary
-    assert "fits: yes, 0.0185 GiB left (engines keep 10.0 % free by default), up to" in tight
+    assert "fits: yes, 0.0185 GiB left (vLLM keeps 10.0 % free by default), up to" in tight
     assert "unknown, --memory" in language(engine="paged", memory=None).summary
     # Of 600 MB, 500 MB are too many.
     few = language(engine="paged", memory=10**8).summary

@@ -292,6 +292,23 @@ def test_another_speed_than_that_of_earlier_calibrations_is_reported(
     assert found.runs == 8
 
 
+def test_a_repeated_model_whose_process_ends_does_not_end_the_calibration(
+    measured: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken:
+        fail(measured, broken, SUBJECTS[2].name, KeyboardInterrupt())
+        calibrate(dtypes=("float32",))
+    really = calibrations.measure_steps
+
+    def measure_steps(here: Any, steps: Any, teams: Any) -> Any:
+        if steps[0].case.name == SUBJECTS[0].name:
+            raise MemoryError
+        return really(here, steps, teams)
+
+    monkeypatch.setattr(calibrations, "measure_steps", measure_steps)
+    assert calibrate(dtypes=("float32",)).runs == 8
+
+
 @pytest.mark.parametrize("error", [ModelError("cannot be built"), MemoryError()])
 def test_one_that_fails_is_skipped_with_its_reason(
     error: BaseException, measured: list[str], monkeypatch: pytest.MonkeyPatch

@@ -86,7 +86,9 @@ def dispatch_bound(subject: Subject) -> list[Proposal]:
 
 def _launch_bound(subject: Subject) -> list[Proposal]:
     prediction = subject.analysis.prediction
-    if prediction is None or not prediction.overhead_s or subject.analysis.run.device == "cpu":
+    if subject.kind != "predicted" or subject.analysis.run.device == "cpu":
+        return []
+    if prediction is None or not prediction.overhead_s:
         return []
     whole_s, kernels_s = prediction.predicted_s, prediction.operators_s
     return subject.finding(
