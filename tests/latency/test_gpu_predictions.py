@@ -299,12 +299,13 @@ def test_measured_passes_have_no_launch_bound_finding_from_predictions() -> None
     found = roofline.predict(model, (8, 64), hardware="h100")
     rows = tuple(replace(each, measured_s=1e-5) for each in found.operators)
 
-    measured = Subject(
-        analysis=replace(found, operators=rows), predictor=GpuPredictor(chip=chip("h100"))
-    )
+    totals = replace(found.totals, measured_s=sum(each.measured_s or 0.0 for each in rows))
+
+    predictor = GpuPredictor(chip=chip("h100"))
+    measured = Subject(analysis=replace(found, operators=rows, totals=totals), predictor=predictor)
 
     assert measured.kind == "measured"
-    assert dispatch_bound(Subject(analysis=found, predictor=GpuPredictor(chip=chip("h100"))))
+    assert dispatch_bound(Subject(analysis=found, predictor=predictor))
     assert not dispatch_bound(measured)
 
 
