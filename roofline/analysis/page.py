@@ -17,7 +17,7 @@ from roofline.core import schema
 from roofline.core.blocks import Grid, Report, View, escape_report
 from roofline.core.text import printable
 from roofline.machine.hardware import describe_threads
-from roofline.machine.quantities import origin
+from roofline.machine.quantities import doubts_text, origin
 from roofline.machine.roof import ceiling_text
 from roofline.placement import Roof, arithmetic_dtype
 from roofline.plots.style import SERIES, Style, styles
@@ -123,7 +123,7 @@ def _machine(name: str, analysis: Analysis, strings: Strings) -> dict[str, Any]:
             *([printable(profile.host.cpu_model)] if profile.host else []),
             describe_threads(profile, analysis.threads),
             "warm caches" if analysis.cache == "steady" else "cold caches",
-            f"ceilings: {origin(profile, None)}",
+            f"ceilings: {origin(profile, None)}{doubts_text(profile)}",
         ],
         "minimum": minimum_text(analysis.totals, verbose=True),
         "kind": kind_of_time(analysis),

@@ -37,7 +37,7 @@ from roofline.core.units import (
 from roofline.latency.accuracy import BOUND_MARGIN
 from roofline.latency.calibrated import no_calibration
 from roofline.machine.hardware import HardwareProfile, describe_threads
-from roofline.machine.quantities import origin
+from roofline.machine.quantities import doubts_text, origin
 from roofline.machine.roof import ceiling_text, ridge_flop_per_byte
 from roofline.placement import ComputeRoof, Roof, ceiling_types
 from roofline.workload.models.libraries import names
@@ -621,7 +621,7 @@ def saving_or_loss(saved: float | None, form: Callable[[float], str]) -> str:
 def provenance_text(profile: HardwareProfile) -> str:
     """Return the origin of the ceilings."""
     how = "; details: `roofline hardware show`" if profile.host else ""
-    return f"Ceilings: {origin(profile, None)}{how}"
+    return f"Ceilings: {origin(profile, None)}{doubts_text(profile)}{how}"
 
 
 def machine_text(analysis: Analysis, *more: str) -> str:

@@ -22,6 +22,7 @@ from roofline.machine.hardware import BandwidthCurve, HardwareProfile, describe_
 from roofline.machine.quantities import (
     Line,
     Quantity,
+    doubts_text,
     first_of,
     group_by_threads,
     origin,
@@ -87,7 +88,7 @@ def draw_profile(figure: Figure, profile: HardwareProfile) -> None:
     heights = _heights(profile) or {"": 1.0}
     made = figure.subfigures(len(heights), 1, height_ratios=list(heights.values()), squeeze=False)
     panels = dict(zip(heights, made[:, 0], strict=True))
-    notes = [f"Source: {origin(profile, None)}"]
+    notes = [f"Source: {origin(profile, None)}{doubts_text(profile)}"]
     if "roof" in panels:
         _draw_roof(panels["roof"], profile)
     if "losses" in panels:

@@ -61,6 +61,12 @@ def origin(profile: HardwareProfile, today: date | None) -> str:
     return f"measured elsewhere{when}: {_references(profile)}"
 
 
+def doubts_text(profile: HardwareProfile) -> str:
+    """Return the meaning of marks in plots, ``""`` if all figures are reliable."""
+    figures = (*profile.compute, *(each for level in profile.memory for each in level.bandwidth))
+    return "; ?: unreliable" if any(each.doubt for each in figures) else ""
+
+
 def _references(profile: HardwareProfile) -> str:
     """Return the documents without addresses, which `roofline hardware show` lists."""
     names = (_ADDRESS.sub("", each.reference) for each in profile.provenances())

@@ -291,8 +291,8 @@ def kernel_lines(ceilings: Iterable[str]) -> list[str]:
 
 _NAME_CHARACTERS = 40
 
-_UNRELIABLE = " (unreliable)"
-"""End of the label of a figure that its measurement doubts."""
+_UNRELIABLE = "? "
+"""Mark of a figure that its measurement doubts, as in the report of a machine."""
 
 
 def line_name(label: str) -> str:
@@ -313,7 +313,7 @@ def ceiling_of(
     note: str = "",
 ) -> Ceiling:
     """Return the plotted line of a unit."""
-    rate = f"{format_flop_per_s(unit.flop_per_s)}{_UNRELIABLE * unit.is_doubtful}"
+    rate = f"{_UNRELIABLE * unit.is_doubtful}{format_flop_per_s(unit.flop_per_s)}"
     return Ceiling(
         label=f"{line_name(ceiling_text(unit.label))}{note} {rate}",
         kind=kind,
@@ -325,7 +325,7 @@ def ceiling_of(
 
 def diagonal_of(level: LevelRoof, main: ComputeRoof | None, top: ComputeRoof | None) -> Diagonal:
     """Return the plotted line of a memory level, up to the main and the highest ceiling."""
-    rate = f"{format_bytes_per_s(level.bytes_per_s)}{_UNRELIABLE * level.is_doubtful}"
+    rate = f"{_UNRELIABLE * level.is_doubtful}{format_bytes_per_s(level.bytes_per_s)}"
     return Diagonal(
         label=f"{line_name(ceiling_text(level.label))} {rate}",
         level=printable(level.level.name),
